@@ -1,0 +1,42 @@
+# Every target sets up what it needs in .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# One intra-op thread: the suite runs one test process per core, and results must not depend on the machine's cores.
+export OMP_NUM_THREADS ?= 1
+export NO_ALBUMENTATIONS_UPDATE := 1
+
+.PHONY: help venv test test-long lint format bench bench-metrics clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
+
+venv: $(VENV)/.installed  ## install autoseg and everything it can use, pinned by envs/constraints.txt
+
+$(VENV)/.installed: pyproject.toml envs/constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c envs/constraints.txt -e '.[bench]'
+	touch $@
+
+test: venv  ## the test suite (fast, deterministic)
+	$(BIN)/python -m pytest -n 2 -m 'not long'
+
+test-long: venv  ## what takes minutes: storms of kills, long comparisons
+	$(BIN)/python -m pytest -m long
+
+lint: venv  ## ruff (format and lint) and mypy
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: venv  ## rewrite the sources in the house style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: bench-metrics  ## all benchmarks; each rewrites its section of benchmarks/README.md
+
+bench-metrics: venv  ## the six metrics against plain torch and a bare confusion matrix
+	$(BIN)/python -m benchmarks.metrics
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,47 @@
+"""The command line: one verb per stage of the pipeline, each in a module of its own beside this file.
+
+A verb's module has `HELP` (one line), `add_arguments(parser)` and `run(args)`; it imports what is heavy inside `run`,
+so that `autoseg --help` costs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from autoseg import __version__
+from autoseg.errors import InputError
+
+# In the order of the data flow.
+VERBS: tuple[str, ...] = ()
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = argparse.ArgumentParser(prog="autoseg", description="Search a loss function for a segmentation metric.")
+    parser.add_argument("--version", action="version", version=f"autoseg {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name in VERBS:
+        module = importlib.import_module(f"autoseg.cli.{name}")
+        verb = verbs.add_parser(
+            name, help=module.HELP, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        module.add_arguments(verb)
+        verb.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; bad input ends in one sentence on stderr and exit code 2."""
+    args = build_parser().parse_args(argv)
+    try:
+        return args.run(args) or 0
+    except InputError as error:
+        print(f"autoseg {args.verb}: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
