@@ -32,11 +32,11 @@ CLASSES = [
     ClassInfo(name="pebble", color=(200, 60, 200)),  # small
 ]
 _GROUND, _MEADOW, _ROOF, _CRATE, _WIRE, _PEBBLE = range(6)
-# Mean colour of each class; single objects stray from it by 30, more than neighbouring classes differ.
+# Mean colour of each class; single objects stray from it by 24, more than neighbouring classes differ.
 _COLORS = np.array(
     [(120, 108, 92), (98, 122, 88), (150, 106, 90), (156, 112, 84), (88, 92, 112), (138, 126, 118)], np.float32
 )
-_STRAY, _NOISE = 30.0, 14.0
+_STRAY, _NOISE = 24.0, 14.0
 
 Rng = np.random.Generator
 
@@ -79,14 +79,16 @@ def scene(size: int, seed: int, split: str, number: int) -> tuple[Array, Array]:
     """
     rng = np.random.default_rng([seed, {"train": 0, "val": 1}[split], number])
     mask = np.full((size, size), _GROUND, np.uint8)
-    canvas = _texture(rng, _GROUND, size)
+    canvas = _texture(rng, _GROUND, size, size)
     for label in _objects(rng):
         shape = _shape(rng, label, size)
         band = cv2.dilate(shape, np.ones((3, 3), np.uint8), iterations=max(1, size // 96))
         mask[band > 0] = VOID
-        inside = shape > 0
-        mask[inside] = label
-        canvas[inside] = _texture(rng, label, size)[inside]
+        mask[shape > 0] = label
+        left, top, width, height = cv2.boundingRect(shape)
+        box = np.s_[top : top + height, left : left + width]
+        inside = shape[box] > 0
+        canvas[box][inside] = _texture(rng, label, height, width)[inside]
     return _photograph(rng, canvas, size), mask
 
 
@@ -123,26 +125,30 @@ def _shape(rng: Rng, label: int, size: int) -> Array:
     return shape
 
 
-def _texture(rng: Rng, label: int, size: int) -> np.ndarray:
-    """Return a whole picture of one object's surface, float32 (size, size, 3)."""
-    y, x = np.mgrid[:size, :size].astype(np.float32)
+def _texture(rng: Rng, label: int, height: int, width: int) -> np.ndarray:
+    """Return a picture of one object's surface, float32 (height, width, 3)."""
+    y, x = np.arange(height, dtype=np.float32)[:, None], np.arange(width, dtype=np.float32)
     angle = rng.uniform(0, np.pi)
     along = np.float32(np.cos(angle)) * x + np.float32(np.sin(angle)) * y
     across = np.float32(-np.sin(angle)) * x + np.float32(np.cos(angle)) * y
     if label == _GROUND:  # soft clouds
-        grain = cv2.resize(rng.normal(0, 22, (9, 9)).astype(np.float32), (size, size), interpolation=cv2.INTER_CUBIC)
+        grain = _clouds(rng, 22, 14, height, width)
     elif label == _MEADOW:  # clouds with fine stripes
-        grain = cv2.resize(rng.normal(0, 16, (12, 12)).astype(np.float32), (size, size), interpolation=cv2.INTER_CUBIC)
-        grain += 10 * np.sin(along * np.float32(2 * np.pi / rng.uniform(3, 6)))
+        grain = _clouds(rng, 16, 11, height, width) + 10 * np.sin(along * np.float32(2 * np.pi / rng.uniform(3, 6)))
     elif label == _ROOF:  # wide stripes
         grain = 18 * np.sign(np.sin(along * np.float32(2 * np.pi / rng.uniform(7, 12))))
     elif label == _CRATE:  # a chequered board
         wave = np.float32(2 * np.pi / rng.uniform(7, 12))
         grain = 18 * np.sign(np.sin(along * wave) * np.sin(across * wave))
     else:
-        grain = rng.normal(0, 10, (size, size)).astype(np.float32)
+        grain = rng.normal(0, 10, (height, width)).astype(np.float32)
     color = _COLORS[label] + rng.normal(0, _STRAY, 3).astype(np.float32)
     return (color + grain[..., None]).astype(np.float32)
+
+
+def _clouds(rng: Rng, strength: float, cell: int, height: int, width: int) -> np.ndarray:
+    coarse = rng.normal(0, strength, (height // cell + 2, width // cell + 2)).astype(np.float32)
+    return cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
 
 
 def _photograph(rng: Rng, canvas: np.ndarray, size: int) -> Array:
