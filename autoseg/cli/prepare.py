@@ -13,6 +13,7 @@ import argparse
 import sys
 
 from autoseg.cli.sources import DISK_KINDS, SYNTHETIC, add_source_arguments, add_workers, find_source
+from autoseg.errors import InputError
 
 HELP = "read a data set once: index, class statistics, packed cache"
 
@@ -48,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Prepare the data set."""
     from autoseg.data.prepare import prepare
+
+    if args.proxy_size < 1:
+        raise InputError(f"--proxy-size {args.proxy_size}: a crop has at least 1 pixel.")
 
     def say(line: str) -> None:
         print(line, file=sys.stderr)

@@ -104,7 +104,7 @@ def _parse_class(path: Path, line: str) -> tuple[str, tuple[int, int, int] | Non
             red, green, blue = (int(number) for number in match.groups() if number and number.isdigit())
             if max(red, green, blue) > 255:
                 raise InputError(f"{path}: '{line}' has a colour above 255.")
-            return match["name"].strip(), (red, green, blue)
+            return match["name"].strip(" \t,;"), (red, green, blue)
     return line, None
 
 
@@ -150,17 +150,18 @@ def _from_folders(
     ]
     samples = []
     for name in image_files:
-        mask = by_stem.pop(_stem(name) + mask_suffix, None)
+        mask = by_stem.get(_stem(name) + mask_suffix)
         if mask is None:
             wanted = f"data/{masks}/{_stem(name)}{mask_suffix}.png"
             cure = "add the mask, or give `--mask-suffix` if masks are named otherwise"
             problems.append(Problem(f"data/{images}/{name}", f"the image has no mask (looked for {wanted})", cure))
         else:
             samples.append(Sample(f"{images}/{_stem(name)}", split, f"data/{images}/{name}", f"data/{masks}/{mask}"))
+    wanted_stems = {_stem(name) + mask_suffix for name in image_files}
     problems += [
         Problem(f"data/{masks}/{name}", "the mask has no image", "add the image, or remove the mask")
-        for name in by_stem.values()
-        if not any(_stem(name) == _stem(image) + mask_suffix for image in image_files)
+        for stem, name in by_stem.items()
+        if stem not in wanted_stems
     ]
     return samples, problems
 

@@ -188,7 +188,7 @@ def _make(
 
     def draw(sample: Sample) -> None:
         image, mask = scene(size, seed, sample.split, int(sample.id.rpartition("-")[2]))
-        drawn = Image.fromarray(mask, mode="P")
+        drawn = Image.fromarray(mask)
         drawn.putpalette(palette)
         # The image last: once it is there, the mask is.
         for name, picture in ((sample.mask, drawn), (sample.image, Image.fromarray(image))):
