@@ -143,9 +143,9 @@ def main() -> None:
     ]
     text = (
         "## Data\n\n"
-        f"`make bench-data`: {IMAGES} images of 500 x 375, proxy crop {SIZE}, the full augmentation, batches of {BATCH} "
-        f"in one process and one thread, medians of {ROUNDS} rounds in turn. The proxy loader is **{gain:.1f}x faster** "
-        "from the packed cache than decoding every time.\n\n"
+        f"`make bench-data`: {IMAGES} images of 500 x 375, proxy crop {SIZE}, the full augmentation, batches of "
+        f"{BATCH} in one process and one thread, medians of {ROUNDS} rounds in turn. The proxy loader is "
+        f"**{gain:.1f}x faster** from the packed cache than decoding every time.\n\n"
         f"{table(['', 'images/s per core', 'relative'], rows)}\n\n"
         f"A training step of DeepLabv3+ with ResNet-50 (crop {SIZE}, batch {STEP_BATCH}, one CPU thread, loader in the "
         f"same process) takes {step:.2f} s, of which **{100 * share:.2f} %** is waiting for data. "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autoseg.data.model import VOID, ClassInfo, Labels
-from autoseg.data.source import Sample, Source, directory, plain_values, unique_ids
+from autoseg.data.source import Sample, Source, directory, plain_values, unique_ids, whole_set
 from autoseg.errors import InputError, unknown
 from autoseg.problems import Problem
 
@@ -68,6 +68,7 @@ def find(root: str | Path, labels: str | None = None) -> Source:
             if mask not in wanted:
                 problems.append(Problem(f"data/{mask}", "the mask has no image", "unpack leftImg8bit again"))
     samples, repeated = unique_ids(sorted(samples, key=lambda sample: (sample.split, sample.id)))
+    problems += whole_set(root, samples, {"train": 2975, "val": 500})
     classes = [ClassInfo(name=name, color=color) for name, color in _CLASSES.values()]
     values = _LABEL_IDS if labels == "labelIds" else plain_values(len(classes))
     return Source("cityscapes", {"data": root}, classes, Labels(values=values), samples, problems + repeated)

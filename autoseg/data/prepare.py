@@ -83,7 +83,7 @@ def prepare(
         raise InputError(f"the cache's short side is {short_side}; it must be at least 1 pixel.")
     refuse(f"the data set '{source.dataset}'", named(source, source.problems))
     items = _lay_out(source, short_side, workers)
-    with _alone(out):
+    with _alone(out), no_room_is_said(out):
         state = fingerprint([PREPARE_VERSION, short_side, leave_out_copies, [item.key for item in items]])
         if _is_done(out, short_side, state):
             say(f"{out}: already prepared, nothing to do.")
@@ -101,6 +101,19 @@ def require_room(folder: Path, need: int, say: Callable[[str], None]) -> None:
             f"{folder}: {need / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free; "
             "free some, choose another `--out`, or a smaller `--proxy-size`."
         )
+
+
+@contextmanager
+def no_room_is_said(folder: Path) -> Iterator[None]:
+    """Turn a disk that fills up, or a quota that ends, into a sentence; what was done is kept."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise InputError(
+            f"{folder}: no room left ({error.strerror}); make some and run the same command again, it goes on."
+        ) from None
 
 
 def _lay_out(source: Source, short_side: int, workers: int) -> list[_Item]:
@@ -157,10 +170,6 @@ def _run(
             say(f"{out}: going on after {len(done)} of {len(items)} images.")
         records, problems = _read_all(source, file, journal, items, done, workers)
         os.fsync(file)
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise InputError(f"{out}: the disk is full; free some and run the same command again, it goes on.") from None
     finally:
         os.close(file)
     refuse(f"the data set '{source.dataset}'", problems)
@@ -171,7 +180,7 @@ def _run(
     copied = leaked(splits) if leave_out_copies else set()
     splits["train"] = [entry for entry in splits["train"] if entry.id not in copied]
     notes = [warning for record in records.values() for warning in record.warnings]
-    problems = [*notes, *check_whole(source, splits)]
+    problems = [*named(source, source.problems), *notes, *check_whole(source, splits)]
     refuse(f"the data set '{source.dataset}'", problems)
     if copied:
         say(f"{len(copied)} training images left out, copies of images in other splits: {', '.join(sorted(copied))}.")
@@ -222,7 +231,7 @@ def _read_all(
         image, mask = shrink(decoded.image, decoded.mask, item.height, item.width)
         content = image.tobytes() + mask.tobytes()
         if os.pwrite(file, content, item.offset) != len(content):
-            raise OSError(errno.ENOSPC, "the disk is full")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return _Record(item.key, decoded.entry, sha256(content), decoded.warnings)
 
     records = dict(done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +80,17 @@ def read_lines(path: Path) -> list[str]:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
         raise InputError(f"{path}: line {line} is not UTF-8; save the list as UTF-8 text.") from None
     return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def whole_set(root: Path, samples: Iterable[Sample], expected: Mapping[str, int]) -> list[Problem]:
+    """Return a remark for each split that has not as many images as the published set."""
+    counts = Counter(sample.split for sample in samples)
+    return [
+        Problem(str(root), f"{split} has {counts[split]:,} images, the published set {number:,}", cure, "warning")
+        for split, number in expected.items()
+        if counts[split] != number
+        for cure in ["fetch the rest, unless a part of it is meant"]
+    ]
 
 
 def unique_ids(samples: Iterable[Sample]) -> tuple[list[Sample], list[Problem]]:

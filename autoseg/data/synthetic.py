@@ -32,11 +32,11 @@ CLASSES = [
     ClassInfo(name="pebble", color=(200, 60, 200)),  # small
 ]
 _GROUND, _MEADOW, _ROOF, _CRATE, _WIRE, _PEBBLE = range(6)
-# Mean colour of each class; single objects stray from it by 24, more than neighbouring classes differ.
+# Mean colour of each class; single objects stray from it by 18, more than neighbouring classes differ.
 _COLORS = np.array(
-    [(120, 108, 92), (98, 122, 88), (150, 106, 90), (156, 112, 84), (88, 92, 112), (138, 126, 118)], np.float32
+    [(124, 108, 90), (94, 122, 84), (156, 104, 88), (164, 112, 80), (70, 78, 108), (176, 166, 150)], np.float32
 )
-_STRAY, _NOISE = 24.0, 14.0
+_STRAY, _NOISE = 18.0, 10.0
 
 Rng = np.random.Generator
 
@@ -95,7 +95,7 @@ def scene(size: int, seed: int, split: str, number: int) -> tuple[Array, Array]:
 def _objects(rng: Rng) -> list[int]:
     """Draw what a scene holds, from back to front."""
     meadows, roofs = rng.integers(1, 4), rng.integers(0, 4)
-    crates = int(rng.random() < 0.2)
+    crates = int(rng.random() < 0.25)
     small = [_WIRE] * rng.integers(0, 3) + [_PEBBLE] * rng.integers(0, 6)
     objects = [_MEADOW] * meadows + list(rng.permutation([_ROOF] * roofs + [_CRATE] * crates))
     return [int(label) for label in [*objects, *rng.permutation(small)]]
@@ -119,9 +119,9 @@ def _shape(rng: Rng, label: int, size: int) -> Array:
         bow = ends.mean(0) + rng.normal(0, 0.15 * size, 2)
         t = np.linspace(0, 1, 12)[:, None]
         points = (1 - t) ** 2 * ends[0] + 2 * t * (1 - t) * bow + t**2 * ends[1]
-        cv2.polylines(shape, [np.rint(points).astype(np.int32)], False, 1, thickness=max(2, size // 56))
+        cv2.polylines(shape, [np.rint(points).astype(np.int32)], False, 1, thickness=max(2, size // 42))
     else:
-        cv2.circle(shape, _ints(center), max(2, int(rng.uniform(0.015, 0.04) * size)), 1, -1)
+        cv2.circle(shape, _ints(center), max(2, round(rng.uniform(0.022, 0.045) * size)), 1, -1)
     return shape
 
 
@@ -169,7 +169,7 @@ def _make(
     folder: Path, samples: list[Sample], settings: dict[str, int], workers: int, say: Callable[[str], None]
 ) -> None:
     """Write the files that are missing; files of other settings are removed first."""
-    from autoseg.data.prepare import require_room
+    from autoseg.data.prepare import no_room_is_said, require_room
 
     marker = folder / "synthetic.json"
     if folder.exists() and any(folder.iterdir()):
@@ -197,5 +197,6 @@ def _make(
             with atomic(folder / name.removeprefix("data/"), "wb") as file:
                 file.write(content.getvalue())
 
-    for _ in in_parallel(draw, missing, workers, "drawing"):
-        pass
+    with no_room_is_said(folder):
+        for _ in in_parallel(draw, missing, workers, "drawing"):
+            pass

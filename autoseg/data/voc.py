@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autoseg.data.model import ClassInfo, Labels
-from autoseg.data.source import Sample, Source, directory, plain_values, read_lines, unique_ids
+from autoseg.data.source import Sample, Source, directory, plain_values, read_lines, unique_ids, whole_set
 from autoseg.errors import InputError
 from autoseg.problems import Problem
 
@@ -80,6 +80,7 @@ def find(root: str | Path, sbd: str | Path | None = None) -> Source:
         Sample(name, "val", _voc_image(name), f"voc/SegmentationClass/{name}.png") for name in sorted(set(val) - leaked)
     ]
     samples, repeated = unique_ids(samples)
+    problems += whole_set(voc, samples, {"train": len(train) if str(sbd) == "none" else 10_582, "val": 1449})
     classes = [ClassInfo(name=name, color=color) for name, color in zip(NAMES, palette(21), strict=True)]
     return Source("voc", roots, classes, Labels(values=plain_values(21)), samples, problems + repeated)
 

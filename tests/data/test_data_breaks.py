@@ -145,6 +145,14 @@ def test_cityscapes_masks_without_images_and_images_without_masks(tmp_path):
     ]
 
 
+def test_a_set_that_is_not_complete_is_remarked_upon(tmp_path):
+    found = [problem.what for problem in warnings(check(cityscapes.find(cityscapes_tree(tmp_path / "c"))))]
+    assert "train has 3 images, the published set 2,975" in found
+    assert "val has 2 images, the published set 500" in found
+    found = [problem.what for problem in warnings(check(voc.find(voc_tree(tmp_path / "v"))))]
+    assert "train has 4 images, the published set 10,582" in found
+
+
 def test_a_city_in_both_splits_is_a_leak(tmp_path):
     cityscapes_tree(tmp_path)
     for part in ("leftImg8bit", "gtFine"):

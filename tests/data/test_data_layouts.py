@@ -90,6 +90,7 @@ def test_the_counts_of_the_real_voc_lists_give_10582(tmp_path):
     assert len(ids) == 10_582
     assert ids == sorted(ids)
     assert not set(ids) & set(val)
+    assert found.problems == []
 
 
 @pytest.mark.parametrize("labels", ["labelIds", "labelTrainIds"])

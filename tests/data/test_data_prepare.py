@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -217,6 +218,26 @@ def test_the_disk_need_is_said_beforehand_and_refused_where_there_is_too_little(
     assert "GB are needed" in process.stderr
     assert "Traceback" not in process.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_fills_up_is_said_and_the_work_goes_on_later(tree, finished, tmp_path, monkeypatch, number):
+    written = []
+
+    def fill_up(file, content, offset, write=os.pwrite):
+        if len(written) == 5:
+            raise OSError(number, os.strerror(number))
+        written.append(offset)
+        return write(file, content, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", fill_up)
+        with pytest.raises(InputError, match="no room left .* it goes on"):
+            prepare(find(tree), tmp_path, short_side=128)
+    said: list[str] = []
+    prepare(find(tree), tmp_path, short_side=128, say=said.append)
+    assert any("going on after 5 of 27" in line for line in said)
+    assert digests(tmp_path) == digests(finished)
 
 
 def test_two_at_once_in_one_folder_are_kept_apart(tree, tmp_path):
