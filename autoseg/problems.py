@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +26,30 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}; {self.cure}."
+
+
+class ProblemError(InputError):
+    """A problem that ends a step; `collect` lets the other steps go on, so that all problems are found at once."""
+
+    def __init__(self, where: str | os.PathLike[str], what: str, cure: str) -> None:
+        self.problem = Problem(str(where), what, cure)
+        super().__init__(str(self.problem))
+
+
+@contextmanager
+def collect(problems: list[Problem]) -> Iterator[None]:
+    """Add the problem that ends the block, if one does, to `problems`.
+
+    >>> found: list[Problem] = []
+    >>> with collect(found):
+    ...     raise ProblemError("val.txt", "the list is empty", "write one id per line")
+    >>> [problem.where for problem in found]
+    ['val.txt']
+    """
+    try:
+        yield
+    except ProblemError as error:
+        problems.append(error.problem)
 
 
 def errors(problems: Iterable[Problem]) -> list[Problem]:

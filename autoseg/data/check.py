@@ -159,7 +159,7 @@ def check_whole(source: Source, splits: dict[str, list[Entry]]) -> Iterable[Prob
 
 def check(source: Source, workers: int = 1) -> list[Problem]:
     """Return all problems of a data set, reading every file in full; nothing is written."""
-    problems = named(source, source.problems)
+    problems = list(source.problems)
     splits: dict[str, list[Entry]] = defaultdict(list)
 
     def look(sample: Sample) -> tuple[Sample, Entry | None, list[Problem]]:
@@ -171,16 +171,6 @@ def check(source: Source, workers: int = 1) -> list[Problem]:
         if entry is not None:
             splits[sample.split].append(entry)
     return problems + list(check_whole(source, splits))
-
-
-def named(source: Source, problems: Iterable[Problem]) -> list[Problem]:
-    """Return problems with "<root>/<path>" places written as the paths they are."""
-    return [
-        Problem(str(source.locate(p.where)), p.what, p.cure, p.severity)
-        if p.where.partition("/")[0] in source.roots
-        else p
-        for p in problems
-    ]
 
 
 def check_prepared(data: Prepared, workers: int = 1) -> list[Problem]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from autoseg.data.model import VOID, ClassInfo, Labels
 from autoseg.data.source import Sample, Source, directory, plain_values, unique_ids, whole_set
-from autoseg.errors import InputError, unknown
-from autoseg.problems import Problem
+from autoseg.errors import unknown
+from autoseg.problems import Problem, collect
 
 HOLD_OUT = 500
 # labelId -> (name, colour), in the order of the train ids; every other labelId is void.
@@ -41,22 +41,22 @@ def find(root: str | Path, labels: str | None = None) -> Source:
     root = directory(root, "leftImg8bit and gtFine")
     if not (root / "leftImg8bit").is_dir() and (root / "cityscapes" / "leftImg8bit").is_dir():
         root = root / "cityscapes"
+    problems: list[Problem] = []
     for part in ("leftImg8bit", "gtFine"):
         for split in ("train", "val"):
-            directory(root / part / split, f"Cityscapes' {part}/{split}/<city>")
+            with collect(problems):
+                directory(root / part / split, f"Cityscapes' {part}/{split}/<city>")
     if labels is None:
         labels = _KINDS[0] if any((root / "gtFine").glob(f"*/*/*_{_KINDS[0]}.png")) else _KINDS[1]
     elif labels not in _KINDS:
         raise unknown("kind of label file", labels, _KINDS)
     suffix = f"_gtFine_{labels}.png"
     samples: list[Sample] = []
-    problems: list[Problem] = []
     for split in ("train", "val"):
         images = sorted((root / "leftImg8bit" / split).glob(f"*/*{_IMAGE}"))
-        if not images:
-            raise InputError(
-                f"{root / 'leftImg8bit' / split}: no <city>/*{_IMAGE} in it; unpack leftImg8bit_trainvaltest."
-            )
+        if not images and (root / "leftImg8bit" / split).is_dir():
+            what, cure = f"no <city>/*{_IMAGE} in it", "unpack leftImg8bit_trainvaltest.zip"
+            problems.append(Problem(str(root / "leftImg8bit" / split), what, cure))
         wanted = set()
         for image in images:
             city, stem = image.parent.name, image.name.removesuffix(_IMAGE)
@@ -66,9 +66,10 @@ def find(root: str | Path, labels: str | None = None) -> Source:
         for path in sorted((root / "gtFine" / split).glob(f"*/*{suffix}")):
             mask = path.relative_to(root).as_posix()
             if mask not in wanted:
-                problems.append(Problem(f"data/{mask}", "the mask has no image", "unpack leftImg8bit again"))
-    samples, repeated = unique_ids(sorted(samples, key=lambda sample: (sample.split, sample.id)))
+                problems.append(Problem(str(path), "the mask has no image", "unpack leftImg8bit again"))
+    roots = {"data": root}
+    samples, repeated = unique_ids(sorted(samples, key=lambda sample: (sample.split, sample.id)), roots)
     problems += whole_set(root, samples, {"train": 2975, "val": 500})
     classes = [ClassInfo(name=name, color=color) for name, color in _CLASSES.values()]
     values = _LABEL_IDS if labels == "labelIds" else plain_values(len(classes))
-    return Source("cityscapes", {"data": root}, classes, Labels(values=values), samples, problems + repeated)
+    return Source("cityscapes", roots, classes, Labels(values=values), samples, problems + repeated)

@@ -14,7 +14,7 @@ from autoseg.data.model import VOID, ClassInfo, Labels
 from autoseg.data.source import Encoding, Sample, Source, directory, read_lines, unique_ids
 from autoseg.data.voc import palette
 from autoseg.errors import InputError
-from autoseg.problems import Problem
+from autoseg.problems import Problem, ProblemError, collect
 
 _SPLITS = ("train", "val", "test")
 _IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
@@ -46,14 +46,16 @@ def find(
     problems: list[Problem] = []
     for split, place in places.items():
         images, comma, masks = place.partition(",")
-        if comma:
-            found, wrong = _from_folders(root, split, images.strip(), masks.strip(), mask_suffix)
-        else:
-            found, wrong = _from_list(root, split, root / place)
-        samples += [Sample(s.id, s.split, s.image, s.mask, encoding) for s in found]
-        problems += wrong
-    samples, repeated = unique_ids(samples)
-    return Source("folder", {"data": root}, infos, labels, samples, problems + repeated)
+        with collect(problems):
+            if comma:
+                found, wrong = _from_folders(root, split, images.strip(), masks.strip(), mask_suffix)
+            else:
+                found, wrong = _from_list(root, split, root / place)
+            samples += [Sample(s.id, s.split, s.image, s.mask, encoding) for s in found]
+            problems += wrong
+    roots = {"data": root}
+    samples, repeated = unique_ids(samples, roots)
+    return Source("folder", roots, infos, labels, samples, problems + repeated)
 
 
 def read_classes(path: Path) -> tuple[list[ClassInfo], Labels, Encoding]:
@@ -141,10 +143,10 @@ def _from_folders(
     image_files = _files(directory(root / images, f"the images of {split}"))
     mask_files = _files(directory(root / masks, f"the masks of {split}"))
     if not image_files:
-        raise InputError(f"{root / images}: no image in it; {split} needs {', '.join(sorted(_IMAGES))} files.")
+        raise ProblemError(root / images, "no image in it", f"{split} needs {', '.join(sorted(_IMAGES))} files")
     by_stem: dict[str, str] = {}
     problems = [
-        Problem(f"data/{masks}/{name}", f"{known} is a mask of the same name", "keep one")
+        Problem(str(root / masks / name), f"{known} is a mask of the same name", "keep one")
         for name in mask_files
         if (known := by_stem.setdefault(_stem(name), name)) is not name
     ]
@@ -152,14 +154,14 @@ def _from_folders(
     for name in image_files:
         mask = by_stem.get(_stem(name) + mask_suffix)
         if mask is None:
-            wanted = f"data/{masks}/{_stem(name)}{mask_suffix}.png"
+            wanted = root / masks / f"{_stem(name)}{mask_suffix}.png"
             cure = "add the mask, or give `--mask-suffix` if masks are named otherwise"
-            problems.append(Problem(f"data/{images}/{name}", f"the image has no mask (looked for {wanted})", cure))
+            problems.append(Problem(str(root / images / name), f"the image has no mask (looked for {wanted})", cure))
         else:
             samples.append(Sample(f"{images}/{_stem(name)}", split, f"data/{images}/{name}", f"data/{masks}/{mask}"))
     wanted_stems = {_stem(name) + mask_suffix for name in image_files}
     problems += [
-        Problem(f"data/{masks}/{name}", "the mask has no image", "add the image, or remove the mask")
+        Problem(str(root / masks / name), "the mask has no image", "add the image, or remove the mask")
         for stem, name in by_stem.items()
         if stem not in wanted_stems
     ]
@@ -168,8 +170,6 @@ def _from_folders(
 
 def _from_list(root: Path, split: str, path: Path) -> tuple[list[Sample], list[Problem]]:
     lines = read_lines(path)
-    if not lines:
-        raise InputError(f"{path}: the list is empty; each line names an image and its mask.")
     samples = []
     problems = []
     for number, line in enumerate(lines, 1):

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoseg.data.cache import cache_paths, cached_size, shrink
-from autoseg.data.check import check_whole, decode, in_parallel, leaked, named, survey
+from autoseg.data.check import check_whole, decode, in_parallel, leaked, survey
 from autoseg.data.model import CacheLayout, Entry, Index, Slot, SourcePaths, Statistics
 from autoseg.data.prepared import Prepared
 from autoseg.data.reading import sha256
 from autoseg.data.source import Sample, Source
 from autoseg.errors import InputError
-from autoseg.files import fingerprint, to_json
+from autoseg.files import fingerprint, read_json, to_json
 from autoseg.problems import Problem, listing, refuse, warnings
 
 PREPARE_VERSION = 1  # raised when the same files would give other bytes
@@ -81,7 +81,8 @@ def prepare(
     out = Path(out)
     if short_side < 1:
         raise InputError(f"the cache's short side is {short_side}; it must be at least 1 pixel.")
-    refuse(f"the data set '{source.dataset}'", named(source, source.problems))
+    refuse(f"the data set '{source.dataset}'", source.problems)
+    _keep_others(out, source)
     items = _lay_out(source, short_side, workers)
     with _alone(out), no_room_is_said(out):
         state = fingerprint([PREPARE_VERSION, short_side, leave_out_copies, [item.key for item in items]])
@@ -101,6 +102,20 @@ def require_room(folder: Path, need: int, say: Callable[[str], None]) -> None:
             f"{folder}: {need / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free; "
             "free some, choose another `--out`, or a smaller `--proxy-size`."
         )
+
+
+def _keep_others(out: Path, source: Source) -> None:
+    """Refuse a folder that is taken: a file, or another data set."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: this is a file; give a folder with `--out`.")
+    if (out / "index.json").exists():
+        try:
+            content = read_json(out / "index.json")
+        except InputError:  # damaged: it is made again
+            return
+        known = content.get("dataset") if isinstance(content, dict) else None
+        if known != source.dataset:
+            raise InputError(f"{out}: holds the prepared data set '{known}'; choose another folder with `--out`.")
 
 
 @contextmanager
@@ -180,7 +195,7 @@ def _run(
     copied = leaked(splits) if leave_out_copies else set()
     splits["train"] = [entry for entry in splits["train"] if entry.id not in copied]
     notes = [warning for record in records.values() for warning in record.warnings]
-    problems = [*named(source, source.problems), *notes, *check_whole(source, splits)]
+    problems = [*source.problems, *notes, *check_whole(source, splits)]
     refuse(f"the data set '{source.dataset}'", problems)
     if copied:
         say(f"{len(copied)} training images left out, copies of images in other splits: {', '.join(sorted(copied))}.")

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from autoseg.data.model import VOID, ClassInfo, Labels
-from autoseg.errors import InputError
-from autoseg.problems import Problem
+from autoseg.problems import Problem, ProblemError
 
 Encoding = Literal["index", "color", "sbd"]
 
@@ -62,24 +61,27 @@ def plain_values(num_classes: int) -> dict[int, int]:
 
 
 def directory(path: str | Path, what: str) -> Path:
-    """Return `path` as a folder that exists, or raise an InputError that says what it should hold."""
+    """Return `path` as a folder that exists, or raise a problem that says what it should hold."""
     path = Path(path).expanduser()
     if not path.is_dir():
-        found = "is a file, not a folder" if path.exists() else "does not exist"
-        raise InputError(f"{path} {found}; give the folder that holds {what}.")
+        found = "this is a file, not a folder" if path.exists() else "the folder does not exist"
+        raise ProblemError(path, found, f"give the folder that holds {what}")
     return path
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a list, stripped, without the empty ones; tolerate a byte order mark."""
+    """Return the lines of a list, stripped, without the empty ones, of which there is at least one."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}).") from None
+        raise ProblemError(path, f"the list cannot be read ({error.strerror})", "put it there") from None
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise InputError(f"{path}: line {line} is not UTF-8; save the list as UTF-8 text.") from None
-    return [line.strip() for line in text.splitlines() if line.strip()]
+        raise ProblemError(path, f"line {line} is not UTF-8", "save the list as UTF-8 text") from None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise ProblemError(path, "the list is empty", "take it from where the data came from, or write it anew")
+    return lines
 
 
 def whole_set(root: Path, samples: Iterable[Sample], expected: Mapping[str, int]) -> list[Problem]:
@@ -93,7 +95,7 @@ def whole_set(root: Path, samples: Iterable[Sample], expected: Mapping[str, int]
     ]
 
 
-def unique_ids(samples: Iterable[Sample]) -> tuple[list[Sample], list[Problem]]:
+def unique_ids(samples: Iterable[Sample], roots: Mapping[str, Path]) -> tuple[list[Sample], list[Problem]]:
     """Return the samples without repeated ids, and a problem for each repetition (within or between splits)."""
     first: dict[str, Sample] = {}
     problems = []
@@ -104,9 +106,9 @@ def unique_ids(samples: Iterable[Sample]) -> tuple[list[Sample], list[Problem]]:
         if known.split == sample.split:
             what, cure = f"the id '{sample.id}' occurs twice in {sample.split}", "keep one of the two"
             if known.image != sample.image:
-                what += f" ({known.image} has it too)"
+                what += f" ({locate(roots, known.image)} has it too)"
         else:
             what = f"'{sample.id}' is in both {known.split} and {sample.split}: scores would be leaked"
             cure = f"take it out of {known.split if sample.split == 'val' else sample.split}"
-        problems.append(Problem(sample.image, what, cure))
+        problems.append(Problem(str(locate(roots, sample.image)), what, cure))
     return list(first.values()), problems

@@ -7,7 +7,7 @@ from pathlib import Path
 from autoseg.data.model import ClassInfo, Labels
 from autoseg.data.source import Sample, Source, directory, plain_values, read_lines, unique_ids, whole_set
 from autoseg.errors import InputError
-from autoseg.problems import Problem
+from autoseg.problems import Problem, collect
 
 NAMES = [
     "background",
@@ -58,7 +58,8 @@ def find(root: str | Path, sbd: str | Path | None = None) -> Source:
     """
     voc = _find_voc(directory(root, "VOCdevkit/VOC2012"))
     roots = {"voc": voc}
-    train, val = _read_list(voc, "train"), _read_list(voc, "val")
+    problems: list[Problem] = []
+    train, val = _read_list(voc, "train", problems), _read_list(voc, "val", problems)
     masks = {name: Sample(name, "train", _voc_image(name), f"voc/SegmentationClass/{name}.png") for name in train}
     converted = voc / "SegmentationClassAug"
     if str(sbd) == "none":
@@ -68,18 +69,22 @@ def find(root: str | Path, sbd: str | Path | None = None) -> Source:
     else:
         folder = _find_sbd(voc, sbd)
         roots["sbd"] = folder
-        extra = _find_mats(voc, folder)
+        extra = _find_mats(voc, folder, problems)
     merged = {**extra, **masks}
     leaked = set(val) & set(train)  # SBD's share of val is taken out below; VOC's own lists must not overlap
-    problems = [
-        Problem(_voc_image(name), "the image is in both VOC's train.txt and val.txt", "restore ImageSets/Segmentation")
+    problems += [
+        Problem(
+            str(voc / f"JPEGImages/{name}.jpg"),
+            "the image is in both VOC's train.txt and val.txt",
+            "restore ImageSets/Segmentation",
+        )
         for name in sorted(leaked)
     ]
     samples = [merged[name] for name in sorted(set(merged) - (set(val) - leaked))]
     samples += [
         Sample(name, "val", _voc_image(name), f"voc/SegmentationClass/{name}.png") for name in sorted(set(val) - leaked)
     ]
-    samples, repeated = unique_ids(samples)
+    samples, repeated = unique_ids(samples, roots)
     problems += whole_set(voc, samples, {"train": len(train) if str(sbd) == "none" else 10_582, "val": 1449})
     classes = [ClassInfo(name=name, color=color) for name, color in zip(NAMES, palette(21), strict=True)]
     return Source("voc", roots, classes, Labels(values=plain_values(21)), samples, problems + repeated)
@@ -96,12 +101,10 @@ def _find_voc(root: Path) -> Path:
     raise InputError(f"{root}: no VOC2012/ImageSets/Segmentation below it; give the folder that holds VOCdevkit.")
 
 
-def _read_list(voc: Path, split: str) -> list[str]:
-    path = voc / "ImageSets" / "Segmentation" / f"{split}.txt"
-    names = read_lines(path)
-    if not names:
-        raise InputError(f"{path}: the list is empty; take it from the VOC 2012 archive.")
-    return names
+def _read_list(voc: Path, split: str, problems: list[Problem]) -> list[str]:
+    with collect(problems):
+        return read_lines(voc / "ImageSets" / "Segmentation" / f"{split}.txt")
+    return []
 
 
 def _find_sbd(voc: Path, given: str | Path | None) -> Path:
@@ -120,9 +123,12 @@ def _find_sbd(voc: Path, given: str | Path | None) -> Path:
     )
 
 
-def _find_mats(voc: Path, sbd: Path) -> dict[str, Sample]:
+def _find_mats(voc: Path, sbd: Path, problems: list[Problem]) -> dict[str, Sample]:
     """SBD as released: MATLAB masks. Its images are VOC's; torchvision's download has them once more in `img`."""
-    names = {name for split in ("train", "val") for name in read_lines(sbd / f"{split}.txt")}
+    names: set[str] = set()
+    for split in ("train", "val"):
+        with collect(problems):
+            names.update(read_lines(sbd / f"{split}.txt"))
     samples = {}
     for name in names:
         own = f"sbd/img/{name}.jpg"

@@ -199,7 +199,7 @@ def test_folders_report_missing_partners_and_repeated_names(tmp_path):
     }
     assert "the image has no mask" in found.pop("train/0001TP_train_00000.png")
     assert found.pop("valannot/0001TP_val_00000.png") == "the mask has no image"
-    assert "occurs twice in train (data/train/0001TP_train_00001.jpg" in found.pop("train/0001TP_train_00001.png")
+    assert "0001TP_train_00001.jpg has it too" in found.pop("train/0001TP_train_00001.png")
     assert found == {}
 
 
@@ -274,8 +274,11 @@ def test_an_exif_rotation_is_remarked_upon(tmp_path):
 def test_a_bad_list_is_refused_with_its_name(tmp_path, content, message):
     voc_tree(tmp_path)
     (tmp_path / "VOCdevkit/VOC2012/ImageSets/Segmentation/train.txt").write_bytes(content)
+    (problem,) = errors(check(voc.find(tmp_path)))
+    assert problem.where.endswith("train.txt")
+    assert message in problem.what
     with pytest.raises(InputError, match=f"train.txt: .*{message}"):
-        voc.find(tmp_path)
+        prepare(voc.find(tmp_path), tmp_path / "out")
 
 
 def test_a_list_with_windows_ends_and_a_byte_order_mark_is_fine(tmp_path):
@@ -288,17 +291,24 @@ def test_a_list_with_windows_ends_and_a_byte_order_mark_is_fine(tmp_path):
 @pytest.mark.parametrize(
     ("find", "message"),
     [
-        (lambda root: voc.find(root / "nowhere"), "nowhere does not exist"),
+        (lambda root: voc.find(root / "nowhere"), "nowhere: the folder does not exist"),
         (lambda root: voc.find(root), "no VOC2012/ImageSets/Segmentation"),
-        (lambda root: cityscapes.find(root), "leftImg8bit/train does not exist"),
+        (lambda root: cityscapes.find(root), "leftImg8bit/train: the folder does not exist"),
         (lambda root: folder.find(root, root / "classes.txt"), "no known layout"),
-        (lambda root: folder.find(root, root / "none.txt"), "none.txt: cannot be read"),
+        (lambda root: folder.find(root, root / "none.txt"), "none.txt: the list cannot be read"),
         (lambda root: folder.find(root, root / "classes.txt", {"train": "a,b"}), "no split 'val'"),
-        (lambda root: folder.find(root, root / "classes.txt", {"train": "a,b", "val": "a,b"}), "a does not exist"),
-        (lambda root: folder.find(root, root / "classes.txt", {"train": "t.txt", "val": "v.txt"}), "t.txt: cannot be"),
+        (
+            lambda root: folder.find(root, root / "classes.txt", {"train": "a,b", "val": "a,b"}),
+            "a: the folder does not exist",
+        ),
+        (
+            lambda root: folder.find(root, root / "classes.txt", {"train": "t.txt", "val": "v.txt"}),
+            "t.txt: the list cannot be",
+        ),
     ],
 )
 def test_a_wrong_place_is_refused_in_a_sentence(tmp_path, find, message):
     save_list(tmp_path / "classes.txt", ["a", "b"])
     with pytest.raises(InputError, match=message):
-        find(tmp_path)
+        prepare(find(tmp_path), tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -232,7 +232,7 @@ def test_a_disk_that_fills_up_is_said_and_the_work_goes_on_later(tree, finished,
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", fill_up)
-        with pytest.raises(InputError, match="no room left .* it goes on"):
+        with pytest.raises(InputError, match=r"no room left .* it goes on"):
             prepare(find(tree), tmp_path, short_side=128)
     said: list[str] = []
     prepare(find(tree), tmp_path, short_side=128, say=said.append)
@@ -247,6 +247,17 @@ def test_two_at_once_in_one_folder_are_kept_apart(tree, tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(InputError, match="another `autoseg prepare` is at work"):
             prepare(find(tree), tmp_path, short_side=128)
+
+
+def test_a_folder_that_is_taken_is_left_alone(tree, finished, tmp_path):
+    before = digests(finished)
+    with pytest.raises(InputError, match="holds the prepared data set 'folder'"):
+        prepare(voc.find(voc_tree(tmp_path / "sets")), finished, short_side=128)
+    assert digests(finished) == before
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="this is a file"):
+        prepare(find(tree), tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_nothing_in_the_index_depends_on_where_the_data_lie(tmp_path):
