@@ -10,6 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from autoseg.errors import InputError
+
 HELP = "hold training images out for the search"
 
 
@@ -33,7 +35,10 @@ def run(args: argparse.Namespace) -> None:
     hold_out = None if args.hold_out is None else parse_hold_out(args.hold_out)
     split = make_split(Prepared.open(args.data).index, hold_out, args.seed)
     out = Path(args.out) if args.out else Path(args.data) / "split.json"
-    split.save(out)
+    try:
+        split.save(out)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written ({error.strerror}); give another file with `--out`.") from None
     print(
         f"{out}: {len(split.train)} train, {len(split.hold_out)} hold-out, {len(split.val)} val, disjoint.",
         file=sys.stderr,

@@ -84,7 +84,7 @@ def prepare(
     refuse(f"the data set '{source.dataset}'", source.problems)
     _keep_others(out, source)
     items = _lay_out(source, short_side, workers)
-    with _alone(out), no_room_is_said(out):
+    with writing(out), _alone(out):
         state = fingerprint([PREPARE_VERSION, short_side, leave_out_copies, [item.key for item in items]])
         if _is_done(out, short_side, state):
             say(f"{out}: already prepared, nothing to do.")
@@ -96,12 +96,21 @@ def require_room(folder: Path, need: int, say: Callable[[str], None]) -> None:
     """Say how much disk is needed, and refuse if there is less."""
     there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     free = shutil.disk_usage(there).free
-    say(f"{folder}: needs {need / 1e9:.2f} GB of disk, {free / 1e9:.1f} GB are free.")
+    say(f"{folder}: needs {readable(need)} of disk, {readable(free)} are free.")
     if need > free:
         raise InputError(
-            f"{folder}: {need / 1e9:.2f} GB are needed, {free / 1e9:.2f} GB are free; "
+            f"{folder}: {readable(need)} of disk are needed, {readable(free)} are free; "
             "free some, choose another `--out`, or a smaller `--proxy-size`."
         )
+
+
+def readable(nbytes: int) -> str:
+    """Return a number of bytes as one reads it.
+
+    >>> readable(3_141_592_653), readable(20_000)
+    ('3.14 GB', '0.02 MB')
+    """
+    return f"{nbytes / 1e9:.2f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.2f} MB"
 
 
 def _keep_others(out: Path, source: Source) -> None:
@@ -119,16 +128,18 @@ def _keep_others(out: Path, source: Source) -> None:
 
 
 @contextmanager
-def no_room_is_said(folder: Path) -> Iterator[None]:
-    """Turn a disk that fills up, or a quota that ends, into a sentence; what was done is kept."""
+def writing(folder: Path) -> Iterator[None]:
+    """Turn a folder that cannot be written, a full disk or a used-up quota into a sentence; what was done is kept."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            what, cure = "no room left", "make some and run the same command again, it goes on"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+            what, cure = "cannot be written", "choose another folder with `--out`"
+        else:
             raise
-        raise InputError(
-            f"{folder}: no room left ({error.strerror}); make some and run the same command again, it goes on."
-        ) from None
+        raise InputError(f"{folder}: {what} ({error.strerror}); {cure}.") from None
 
 
 def _lay_out(source: Source, short_side: int, workers: int) -> list[_Item]:
@@ -200,7 +211,7 @@ def _run(
     if copied:
         say(f"{len(copied)} training images left out, copies of images in other splits: {', '.join(sorted(copied))}.")
     if found := warnings(problems):
-        say(f"{len(found)} remarks:\n{listing(found, limit=10)}")
+        say(f"{len(found)} remark{'s' * (len(found) > 1)}:\n{listing(found, limit=10)}")
 
     index = Index(dataset=source.dataset, classes=source.classes, labels=source.labels, splits=splits)
     slots = [

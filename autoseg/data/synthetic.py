@@ -169,7 +169,7 @@ def _make(
     folder: Path, samples: list[Sample], settings: dict[str, int], workers: int, say: Callable[[str], None]
 ) -> None:
     """Write the files that are missing; files of other settings are removed first."""
-    from autoseg.data.prepare import no_room_is_said, require_room
+    from autoseg.data.prepare import require_room, writing
 
     marker = folder / "synthetic.json"
     if folder.exists() and any(folder.iterdir()):
@@ -182,7 +182,6 @@ def _make(
         return
     size, seed = settings["size"], settings["seed"]
     require_room(folder, 4 * size * size * len(missing), say)
-    write_json(marker, settings)
     colors = [channel for info in CLASSES for channel in info.color]
     palette = colors + [0] * (3 * VOID - len(colors)) + [224, 224, 192]
 
@@ -197,6 +196,7 @@ def _make(
             with atomic(folder / name.removeprefix("data/"), "wb") as file:
                 file.write(content.getvalue())
 
-    with no_room_is_said(folder):
+    with writing(folder):
+        write_json(marker, settings)
         for _ in in_parallel(draw, missing, workers, "drawing"):
             pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from autoseg.data.model import ClassInfo, Labels
@@ -85,6 +86,7 @@ def find(root: str | Path, sbd: str | Path | None = None) -> Source:
         Sample(name, "val", _voc_image(name), f"voc/SegmentationClass/{name}.png") for name in sorted(set(val) - leaked)
     ]
     samples, repeated = unique_ids(samples, roots)
+    problems += _check_own_trainaug(voc, val)
     problems += whole_set(voc, samples, {"train": len(train) if str(sbd) == "none" else 10_582, "val": 1449})
     classes = [ClassInfo(name=name, color=color) for name, color in zip(NAMES, palette(21), strict=True)]
     return Source("voc", roots, classes, Labels(values=plain_values(21)), samples, problems + repeated)
@@ -102,9 +104,26 @@ def _find_voc(root: Path) -> Path:
 
 
 def _read_list(voc: Path, split: str, problems: list[Problem]) -> list[str]:
+    path = voc / "ImageSets" / "Segmentation" / f"{split}.txt"
     with collect(problems):
-        return read_lines(voc / "ImageSets" / "Segmentation" / f"{split}.txt")
+        names = read_lines(path)
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        problems += [Problem(str(path), f"'{name}' is listed twice", "it is used once", "warning") for name in twice]
+        return names
     return []
+
+
+def _check_own_trainaug(voc: Path, val: list[str]) -> list[Problem]:
+    """A trainaug.txt that someone made is not used; say so where it would have leaked the validation set."""
+    path = voc / "ImageSets" / "Segmentation" / "trainaug.txt"
+    problems: list[Problem] = []
+    with collect(problems):
+        if path.exists() and (inside := set(read_lines(path)) & set(val)):
+            what = f"{len(inside)} images of val.txt are in it, '{min(inside)}' for one"
+            problems.append(
+                Problem(str(path), what, "the list is not used: trainaug is built anew without them", "warning")
+            )
+    return problems
 
 
 def _find_sbd(voc: Path, given: str | Path | None) -> Path:

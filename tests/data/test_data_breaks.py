@@ -171,6 +171,18 @@ def test_voc_lists_that_overlap_are_a_leak(tmp_path):
     assert "both VOC's train.txt and val.txt" in problem.what
 
 
+def test_a_trainaug_list_with_val_images_and_a_repeated_id_are_remarked_upon(tmp_path):
+    voc_tree(tmp_path)
+    lists = tmp_path / "VOCdevkit/VOC2012/ImageSets/Segmentation"
+    save_list(lists / "trainaug.txt", ["2007_000032", "2008_000001"])
+    save_list(lists / "train.txt", ["2007_000032", "2007_000039", "2007_000039"])
+    found = voc.find(tmp_path)
+    remarks = {problem.where.rpartition("/")[2]: problem.what for problem in warnings(check(found))}
+    assert remarks["trainaug.txt"] == "1 images of val.txt are in it, '2008_000001' for one"
+    assert remarks["train.txt"] == "'2007_000039' is listed twice"
+    assert "2008_000001" not in prepare(found, tmp_path / "out").ids("train")
+
+
 def test_a_val_image_copied_into_train_is_a_leak_that_can_be_left_out(tmp_path):
     root = camvid_tree(tmp_path / "set")
     for part in ("", "annot"):
