@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import struct
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +21,7 @@ Array = NDArray[np.uint8]
 
 _AGAIN = "fetch the file again"
 _EXIF_ORIENTATION = 0x0112
+_MAT_MATRIX, _MAT_COMPRESSED, _MAT_FLAGS = 14, 15, (6, 8)  # a matrix begins with its flags: type 6, 8 bytes
 
 
 class Unreadable(Exception):
@@ -152,10 +155,32 @@ def _decode_mat(content: bytes) -> Array:
     from scipy.io import loadmat
 
     with _decoding("a MATLAB file"):
+        _verify_mat(content)
         mat = loadmat(io.BytesIO(content), variable_names=["GTcls"])  # type: ignore[arg-type]  # any file does
         if "GTcls" not in mat:
             raise Unreadable("the MATLAB file has no 'GTcls'", "take the folder `cls` of SBD, not `inst`")
-        return np.ascontiguousarray(mat["GTcls"][0]["Segmentation"][0], dtype=np.uint8)
+        labels = np.ascontiguousarray(mat["GTcls"][0]["Segmentation"][0], dtype=np.uint8)
+        if labels.ndim != 2 or not labels.size:
+            raise Unreadable(f"'GTcls' holds a segmentation of shape {labels.shape}, not a picture")
+        return labels
+
+
+def _verify_mat(content: bytes) -> None:
+    """Walk through a MATLAB 5 file and check its compressed parts: scipy crashes the interpreter on damaged ones."""
+    order = {b"IM": "<", b"MI": ">"}.get(content[126:128])
+    if order is None:
+        raise Unreadable("the file is not a MATLAB 5 file")
+    place = 128
+    while place < len(content):
+        kind, length = struct.unpack_from(f"{order}II", content, place)
+        part = content[place + 8 : place + 8 + length]
+        if len(part) < length:
+            raise Unreadable("the file is truncated")
+        if kind == _MAT_COMPRESSED:
+            zlib.decompress(part)  # raises unless its checksum is right
+        elif kind != _MAT_MATRIX or struct.unpack_from(f"{order}II", part) != _MAT_FLAGS:
+            raise Unreadable("the file is broken (an unknown MATLAB element)")
+        place += 8 + length
 
 
 @lru_cache

@@ -40,6 +40,11 @@ class Split(FileModel):
     val: Ids
     checksums: dict[str, Checksum] = Field(description="of the ids and image checksums of each part")
 
+    @property
+    def whole_train(self) -> list[str]:
+        """The whole training set, hold-out included, sorted: what a network is retrained on."""
+        return sorted(self.train + self.hold_out)
+
     @model_validator(mode="after")
     def _parts_are_disjoint(self) -> Self:
         for one, other in combinations(PARTS, 2):

@@ -19,11 +19,16 @@ from data_trees import (
     save_png,
     voc_tree,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from autoseg.data import cityscapes, folder, voc
 from autoseg.data.check import check
+from autoseg.data.model import Labels
 from autoseg.data.prepare import prepare
+from autoseg.data.reading import Unreadable, decode_image, decode_mask
+from autoseg.data.source import plain_values
 from autoseg.errors import InputError
 from autoseg.problems import errors, warnings
 
@@ -69,7 +74,7 @@ BREAKS = {
     "palette turned into luminance": (MASK, to_luminance, "the mask holds the values"),
     "truncated image": (IMAGE, truncate, "truncated"),
     "truncated mask": (MASK, truncate, "(truncated|broken)"),
-    "truncated MATLAB file": (MAT, truncate, "broken"),
+    "truncated MATLAB file": (MAT, truncate, "truncated"),
     "LFS pointer for an image": (IMAGE, lambda p: p.write_bytes(LFS), "Git LFS pointer.*git lfs pull"),
     "LFS pointer for a mask": (MASK, lambda p: p.write_bytes(LFS), "Git LFS pointer"),
     "LFS pointer for a MATLAB file": (MAT, lambda p: p.write_bytes(LFS), "Git LFS pointer"),
@@ -105,6 +110,29 @@ def test_a_break_is_caught_with_its_file_and_a_cure(tmp_path, name):
     with pytest.raises(InputError, match=f"(?s)1 problem in.*{path.name}: .*{message}"):
         prepare(voc.find(tmp_path / "sets"), tmp_path / "out")
     assert not (tmp_path / "out" / "index.json").exists()
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory):
+    root = voc_tree(tmp_path_factory.mktemp("voc"))
+    paths = [next(root.rglob(name)) for name in (IMAGE, MASK, MAT)]
+    return [path.read_bytes() for path in paths]
+
+
+@given(data=st.data(), which=st.integers(0, 2))
+def test_whatever_bytes_a_file_holds_it_is_read_or_called_unreadable(originals, data, which):
+    content = bytearray(originals[which])
+    for _ in range(data.draw(st.integers(1, 6))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    content = bytes(content[: data.draw(st.integers(1, len(content)))])
+    try:
+        if which == 0:
+            assert decode_image(content).shape[2] == 3
+        else:
+            encoding = "index" if which == 1 else "sbd"
+            assert decode_mask(content, encoding, Labels(values=plain_values(21))).ndim == 2
+    except Unreadable:
+        pass  # as it should be: nothing else may come out
 
 
 def test_doctor_lists_all_problems_at_once(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -139,6 +140,22 @@ def test_retraining_reads_the_original_files_at_its_own_size(data):
     augmentation = Augmentation(36, (32, 40))
     loader = train_loader(data.read, data.ids("train"), augmentation, batch_size=2, seed=0, stop=2, workers=1)
     assert [tuple(images.shape) for images, _ in loader] == [(2, 3, 32, 40)] * 2
+
+
+def test_readers_can_be_handed_to_processes_that_are_not_forked(data):
+    name = data.ids("train")[0]
+    for read in (data.read, data.cache(32).read):
+        copy = pickle.loads(pickle.dumps(read))
+        for got, expected in zip(copy(name), read(name), strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
+def test_a_file_broken_after_preparing_is_named_by_the_loader(tmp_path):
+    root = camvid_tree(tmp_path / "set")
+    own = prepare(folder.find(root, root / "classes.txt"), tmp_path / "out")
+    (root / "val/0001TP_val_00001.png").write_bytes(b"")
+    with pytest.raises(InputError, match=r"0001TP_val_00001.png: the file is empty, although it was fine"):
+        list(eval_loader(own.read, own.ids("val"), workers=1))
 
 
 def test_scoring_processes_share_the_images(data):
