@@ -74,11 +74,7 @@ def consume(read: Read, ids: list[str]) -> Callable[[], None]:
 
 def proxy_network(num_classes: int) -> nn.Module:
     """Return the proxy's DeepLabv3+ with ResNet-50, output stride 16 as smp builds it, without weights."""
-    # The torchvision wheel beside a CPU-only torch lacks its compiled operators; timm imports it all the same.
-    operators = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
-            operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    import autoseg._torchvision  # noqa: F401, I001  # first: lets smp import torchvision beside a CPU-only torch
     import segmentation_models_pytorch as smp
 
     return smp.DeepLabV3Plus("resnet50", encoder_weights=None, classes=num_classes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -17,7 +17,7 @@ from autoseg.data.prepared import Prepared
 from autoseg.data.reading import Array, Unreadable, decode_image, decode_mask, read_bytes, read_header, remarks, sha256
 from autoseg.data.source import Sample, Source, locate
 from autoseg.errors import InputError
-from autoseg.problems import Problem
+from autoseg.problems import Problem, errors
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -126,33 +126,41 @@ def leaked(index_splits: dict[str, list[Entry]]) -> set[str]:
     }
 
 
-def check_whole(source: Source, splits: dict[str, list[Entry]]) -> Iterable[Problem]:
-    """Yield what only shows over the whole set: copies between and within splits, classes nobody has."""
+def check_whole(source: Source, splits: dict[str, list[Entry]]) -> Iterator[Problem]:
+    """Yield what only shows over the whole set: empty splits, copies, classes that nobody has."""
+    for split in ("train", "val"):
+        if not splits.get(split) and not errors(source.problems):  # those would tell why
+            yield Problem(source.dataset, f"no image is left in {split}", "see the problems of its files, if any")
+    yield from _check_copies(source, splits)
+    if splits.get("train"):
+        yield from _check_classes(source, splits["train"])
+
+
+def _check_copies(source: Source, splits: dict[str, list[Entry]]) -> Iterator[Problem]:
     for places in copies(splits).values():
-        names = {split: str(source.locate(entry.image)) for split, entry in places}
-        for split, entry in places:
-            where = str(source.locate(entry.image))
-            others = [other for other in names if other != split]
-            if split == "train" and others:
-                what = f"the training image is a copy of {names[others[0]]} in {others[0]}: scores would be leaked"
-                yield Problem(where, what, "remove it from train, or pass `--leave-out-copies` to leave it out")
-        if len({split for split, _ in places}) == 1:
-            split, (first, *rest) = places[0][0], [str(source.locate(entry.image)) for _, entry in places]
-            for copy in rest:
-                what = f"the image is a copy of {first} in the same split"
-                yield Problem(
-                    copy, what, "it is never held out, so nothing leaks; remove it if it is a slip", "warning"
-                )
-    seen: dict[int, int] = defaultdict(int)
-    for entry in splits.get("train", []):
-        for label, count in entry.pixels.items():
-            seen[label] += count
-    missing = [info.name for number, info in enumerate(source.classes) if not seen[number]]
-    if splits.get("train") and len(source.classes) - len(missing) < 2:
-        hint = " (255 is void here: two-class masks are 0 and 1)" if seen[VOID] else ""
-        what = f"only the classes {[c.name for n, c in enumerate(source.classes) if seen[n]]} occur in train{hint}"
+        paths = [(split, str(source.locate(entry.image))) for split, entry in places]
+        first_split, first = next((place for place in paths if place[0] != "train"), paths[0])
+        for split, path in paths:
+            if path == first:
+                continue
+            what = f"the image in {split} is a copy of {first} in {first_split}"
+            if split == "train" != first_split:
+                cure = "remove it from train, or pass `--leave-out-copies` to leave it out"
+                yield Problem(path, f"{what}: scores would be leaked", cure)
+            else:
+                cure = "nothing leaks, as it is never held out; remove it if it is a slip"
+                yield Problem(path, what, cure, "warning")
+
+
+def _check_classes(source: Source, train: list[Entry]) -> Iterator[Problem]:
+    seen = set().union(*(entry.pixels for entry in train))
+    there = [info.name for number, info in enumerate(source.classes) if number in seen]
+    missing = [info.name for number, info in enumerate(source.classes) if number not in seen]
+    if len(there) < 2:
+        hint = " (255 is void: two-class masks hold 0 and 1)" if VOID in seen else ""
+        what = f"of all classes only {there} occur in train{hint}"
         yield Problem(source.dataset, what, "check the class list against the masks' values")
-    elif missing and splits.get("train"):
+    elif missing:
         what = f"no training pixel has the class{'es' * (len(missing) > 1)} {', '.join(missing)}"
         yield Problem(source.dataset, what, "check the class list, if they should occur", "warning")
 

@@ -222,10 +222,21 @@ def test_a_val_image_copied_into_train_is_a_leak_that_can_be_left_out(tmp_path):
     with pytest.raises(InputError, match=r"harmless.png.*--leave-out-copies"):
         prepare(found, tmp_path / "out")
     said: list[str] = []
+    shutil.copy(root / "val/0001TP_val_00001.png", root / "test/0001TP_test_00000.png")
+    assert [p.severity for p in check(folder.find(root, root / "classes.txt")) if "test_00000" in p.where] == [
+        "warning"
+    ]
     data = prepare(found, tmp_path / "out", leave_out_copies=True, say=said.append)
     assert len(data.ids("train")) == 4
     assert "train/harmless" not in data.ids("train")
     assert any("train/harmless" in line for line in said)
+
+
+def test_a_training_set_of_nothing_but_copies_is_refused(tmp_path):
+    root = camvid_tree(tmp_path / "set", counts=(1, 2, 1))
+    shutil.copy(root / "val/0001TP_val_00001.png", root / "train/0001TP_train_00000.png")
+    with pytest.raises(InputError, match="no image is left in train"):
+        prepare(folder.find(root, root / "classes.txt"), tmp_path / "out", leave_out_copies=True)
 
 
 def test_folders_report_missing_partners_and_repeated_names(tmp_path):
@@ -273,7 +284,7 @@ def test_two_class_masks_of_0_and_255_are_noticed(tmp_path):
         save_png(tmp_path / f"{split}annot/a.png", blocks((0, 255)))
     save_list(tmp_path / "classes.txt", ["ground", "figure"])
     (problem,) = errors(check(folder.find(tmp_path, tmp_path / "classes.txt")))
-    assert "only the classes ['ground'] occur" in problem.what
+    assert "only ['ground'] occur in train" in problem.what
     assert "0 and 1" in problem.what
 
 
