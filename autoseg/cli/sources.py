@@ -41,7 +41,8 @@ def add_source_arguments(parser: argparse.ArgumentParser, kind: str) -> None:
             action="append",
             default=[],
             metavar="NAME=PLACE",
-            help="a split's 'IMAGES,MASKS' folders or its list file of 'image mask' lines (default: guessed)",
+            help="a split's IMAGES,MASKS folders, or IMAGES,MASKS,LIST of names, or a LIST of 'image mask' lines; "
+            "relative to --root (default: guessed)",
         )
         parser.add_argument(
             "--mask-suffix", default="", metavar="TEXT", help="what masks' names have more (a_L.png: _L)"

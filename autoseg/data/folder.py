@@ -31,8 +31,9 @@ def find(
 ) -> Source:
     """Find a data set below `root`.
 
-    `splits` names each split's place, relative to `root`: "images folder,masks folder", or a list file whose lines
-    are "image mask". `mask_suffix` is what a mask's name has more than its image's ("_L": a.png, a_L.png).
+    `splits` names each split's place, relative to `root`: "images folder,masks folder", the same and a list of the
+    names to take from them, or only a list whose lines are "image mask". `mask_suffix` is what a mask's name has more
+    than its image's ("_L": a.png, a_L.png).
     """
     root = directory(root, "your images and masks")
     infos, labels, encoding = read_classes(Path(classes))
@@ -45,12 +46,13 @@ def find(
     samples: list[Sample] = []
     problems: list[Problem] = []
     for split, place in places.items():
-        images, comma, masks = place.partition(",")
+        parts = [_below(root, part.strip()) for part in place.split(",")]
         with collect(problems):
-            if comma:
-                found, wrong = _from_folders(root, split, images.strip(), masks.strip(), mask_suffix)
+            if len(parts) == 1:
+                found, wrong = _from_list(root, split, root / parts[0])
             else:
-                found, wrong = _from_list(root, split, root / place)
+                names = read_lines(root / parts[2]) if len(parts) > 2 else None
+                found, wrong = _from_folders(root, split, parts[0], parts[1], mask_suffix, names)
             samples += [Sample(s.id, s.split, s.image, s.mask, encoding) for s in found]
             problems += wrong
     roots = {"data": root}
@@ -137,8 +139,18 @@ def _stem(name: str) -> str:
     return name.rpartition(".")[0]
 
 
+def _below(root: Path, name: str) -> str:
+    """Return a place relative to `root`, which it must lie in: the index must not depend on where the data lie."""
+    path = Path(name)
+    if path.is_absolute() and path.is_relative_to(root.resolve()):
+        path = path.relative_to(root.resolve())
+    if path.is_absolute():
+        raise InputError(f"--split: '{name}' does not lie below {root}; give a `--root` that holds all splits.")
+    return path.as_posix()
+
+
 def _from_folders(
-    root: Path, split: str, images: str, masks: str, mask_suffix: str
+    root: Path, split: str, images: str, masks: str, mask_suffix: str, names: list[str] | None
 ) -> tuple[list[Sample], list[Problem]]:
     image_files = _files(directory(root / images, f"the images of {split}"))
     mask_files = _files(directory(root / masks, f"the masks of {split}"))
@@ -150,6 +162,14 @@ def _from_folders(
         for name in mask_files
         if (known := by_stem.setdefault(_stem(name), name)) is not name
     ]
+    if names is not None:
+        listed = {_stem(name) if Path(name).suffix.lower() in _IMAGES else name for name in names}
+        there = {_stem(name) for name in image_files}
+        problems += [
+            Problem(str(root / images / name), "the image is listed, but missing", "add it, or take it off the list")
+            for name in sorted(listed - there)
+        ]
+        image_files = {name: path for name, path in image_files.items() if _stem(name) in listed}
     samples = []
     for name in image_files:
         mask = by_stem.get(_stem(name) + mask_suffix)
@@ -163,7 +183,7 @@ def _from_folders(
     problems += [
         Problem(str(root / masks / name), "the mask has no image", "add the image, or remove the mask")
         for stem, name in by_stem.items()
-        if stem not in wanted_stems
+        if names is None and stem not in wanted_stems
     ]
     return samples, problems
 
@@ -187,8 +207,6 @@ def _from_list(root: Path, split: str, path: Path) -> tuple[list[Sample], list[P
 def _relative(root: Path, name: str) -> str:
     """Drop leading parts until the file is there: other tools' lists begin with their own root (`/SegNet/CamVid/`)."""
     parts = Path(name).parts
-    if Path(name).is_absolute() and Path(name).is_relative_to(root.resolve()):
-        return Path(name).relative_to(root.resolve()).as_posix()
     for start in range(len(parts)):
         if (shorter := Path(*parts[start:])) and not shorter.is_absolute() and (root / shorter).exists():
             return shorter.as_posix()

@@ -154,6 +154,32 @@ def test_any_folders_may_be_named_and_masks_may_have_a_suffix(tmp_path):
     ]
 
 
+def test_lists_of_names_choose_from_common_folders(tmp_path):
+    for number in range(5):
+        save_jpeg(tmp_path / f"pics/{number}.jpg", picture(str(number)))
+        save_png(tmp_path / f"gt/{number}.png", blocks((0, 1)))
+    save_list(tmp_path / "classes.txt", ["a", "b"])
+    save_list(tmp_path / "train.txt", ["0", "3.jpg", "9"])
+    save_list(tmp_path / "val.txt", ["1", "2"])
+    places = {"train": f"pics,{tmp_path}/gt/,train.txt", "val": "pics/, gt, val.txt"}
+    found = folder.find(tmp_path, tmp_path / "classes.txt", places)
+    assert [(sample.id, sample.mask) for sample in found.samples] == [
+        (f"pics/{number}", f"data/gt/{number}.png") for number in (0, 3, 1, 2)
+    ]
+    (problem,) = found.problems
+    assert problem.where == str(tmp_path / "pics/9")
+    assert "listed, but missing" in problem.what
+    save_list(tmp_path / "val.txt", ["1", "3"])
+    assert [
+        "in both train and val" in p.what for p in folder.find(tmp_path, tmp_path / "classes.txt", places).problems
+    ] == [
+        False,
+        True,
+    ]
+    with pytest.raises(InputError, match="'/elsewhere' does not lie below"):
+        folder.find(tmp_path, tmp_path / "classes.txt", {"train": "/elsewhere,gt", "val": "pics,gt"})
+
+
 @pytest.mark.parametrize(
     ("lines", "names", "values"),
     [
