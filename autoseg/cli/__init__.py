@@ -41,7 +41,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"autoseg {args.verb}: {error}", file=sys.stderr)
         return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,285 @@
+"""The curve g: [0, 1] -> R inside every logical operator: theta -> control points -> g and g'.
+
+Two families: piecewise quadratic Bézier (Section 3.2 of the paper) and piecewise linear (Appendix B). Parameters are
+plain floats, so that a search space can be made without torch; evaluation takes torch tensors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from autoseg.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FAMILIES = ("bezier", "linear")
+DEFAULT_PIECES = {"bezier": 2, "linear": 5}
+
+NARROW = 1e-6
+"""A Bézier piece narrower than this in u is dropped: there the curve jumps, and takes the value to the right of the
+jump; at y = 0 it is g(0) all the same."""
+
+STEEP = 1e-6
+"""The least D = du/ds that g' = (dv/ds) / D is divided by: |g'| is at most 2 / STEEP = 2e6."""
+
+
+class Piece(NamedTuple):
+    """One quadratic piece, from y = u0 up to the next piece's u0: what it takes to evaluate it.
+
+    With s in [0, 1] along the piece, y = u0 + b s + a s^2 (eq. 13a) and g = v0 + c s + d s^2 (eq. 13b).
+    """
+
+    u0: float
+    v0: float
+    a: float
+    b: float
+    c: float
+    d: float
+
+
+class Curve:
+    """A curve g, ready to be evaluated: its pieces from left to right, and its values at 0 and 1."""
+
+    def __init__(self, pieces: Sequence[Piece], start: float, end: float) -> None:
+        self.pieces = tuple(pieces)
+        self.start, self.end = start, end
+
+    def __call__(self, y: Tensor) -> Tensor:
+        """Return g(y), with autograd; y is cut to [0, 1] first.
+
+        >>> import torch
+        >>> CurveSpace("bezier").curve([0.25, 0.25, 1 / 3, 1 / 3, 0.5, 0.5])(torch.tensor([0.0, 0.3, 1.0]))
+        tensor([0.0000, 0.3000, 1.0000])
+        """
+        return _evaluate(self, y)
+
+    def value_and_slope(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return g(y) and g'(y) for y in [0, 1], without autograd. |g'| is capped, see STEEP."""
+        import torch
+
+        value, slope = torch.full_like(y, self.start), torch.zeros_like(y)
+        for number, piece in enumerate(self.pieces):
+            g, dg = evaluate_piece(piece, y)
+            if number == 0:
+                value, slope = g, dg
+            else:
+                here = y >= piece.u0
+                value, slope = torch.where(here, g, value), torch.where(here, dg, slope)
+        # The ends are exact whatever the rounding, and also where a piece too narrow to be kept makes them jump.
+        value = torch.where(y <= 0, torch.full_like(y, self.start), value)
+        return torch.where(y >= 1, torch.full_like(y, self.end), value), slope
+
+
+def evaluate_piece(piece: Piece, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return g and g' of one piece at y (beyond the piece: anything finite).
+
+    s solves y = u0 + b s + a s^2 in the form s = 2x / (D + b), D = sqrt(b^2 + 4 a x), x = y - u0: it has no special
+    case at a = 0 (control point in the middle) nor at b = 0 (on the left end), and no cancellation but D's own.
+    """
+    x = y - piece.u0 if piece.u0 else y
+    root = (x * (4 * piece.a) + piece.b**2).clamp_(min=STEEP**2).sqrt_()
+    s = (x / (root + piece.b)).mul_(2).clamp_(0, 1)
+    value = (s * piece.d).add_(piece.c).mul_(s)
+    if piece.v0:
+        value.add_(piece.v0)
+    return value, (s.mul_(2 * piece.d).add_(piece.c)).div_(root)
+
+
+def _evaluate(curve: Curve, y: Tensor) -> Tensor:
+    import torch
+
+    class Evaluate(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: torch.autograd.function.FunctionCtx, y: Tensor) -> Tensor:
+            value, slope = curve.value_and_slope(y)
+            ctx.save_for_backward(slope)
+            return value
+
+        @staticmethod
+        def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> Tensor:
+            (slope,) = ctx.saved_tensors  # type: ignore[attr-defined]
+            return gradient * slope
+
+    return Evaluate.apply(y.clamp(0, 1))
+
+
+@dataclass(frozen=True)
+class CurveSpace:
+    """All curves of a family: how many parameters, what they are called, and how they become control points.
+
+    Args:
+        family: "bezier" or "linear".
+        pieces: how many pieces; None: 2 for bezier, 5 for linear.
+        monotone: keep the monotonicity constraint. Without it each height is its own number in [0, 1].
+        truth_table: keep g(0) = 0 and g(1) = 1. Without it the two end heights are parameters too, the last two.
+
+    `theta`: for bezier, coordinates relative to the point before, in [0, 1]: u1, v1, u2, v2, ...; for linear, z1, z2,
+    ... whose softmax gives the slopes (any real numbers), or the heights v1, v2, ... if not monotone.
+    `control_points`: for bezier, the absolute u1, v1, u2, v2, ...; for linear, the inner heights v1, v2, ....
+
+    >>> space = CurveSpace("bezier")
+    >>> space.names
+    ('u1', 'v1', 'u2', 'v2', 'u3', 'v3')
+    >>> space.control_points(space.identity)
+    [0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
+    """
+
+    family: Literal["bezier", "linear"] | str = "bezier"
+    pieces: int | None = None
+    monotone: bool = True
+    truth_table: bool = True
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise unknown("family of curves", str(self.family), FAMILIES)
+        if self.pieces is None:
+            object.__setattr__(self, "pieces", DEFAULT_PIECES[self.family])
+        if isinstance(self.pieces, bool) or not isinstance(self.pieces, int) or self.pieces < 1:
+            raise InputError(f"a curve of {self.pieces!r} pieces was asked for; expected a whole number, 1 or more.")
+        if self.family == "linear" and self.monotone and not self.truth_table:
+            raise InputError(
+                "a linear curve that is monotone has its slopes from a softmax, which fixes g(1) = 1; "
+                "drop the monotonicity constraint too, or use family 'bezier'."
+            )
+
+    @property
+    def _inner(self) -> int:
+        """The number of control points between the two ends."""
+        assert self.pieces is not None
+        return 2 * self.pieces - 1 if self.family == "bezier" else self.pieces - 1
+
+    @property
+    def bounded(self) -> bool:
+        """Whether theta lives in [0, 1] (else each is any real number)."""
+        return self.family == "bezier" or not self.monotone
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of theta's numbers, in order."""
+        if not self.bounded:
+            assert self.pieces is not None
+            return tuple(f"z{k}" for k in range(1, self.pieces + 1))
+        axes = "uv" if self.family == "bezier" else "v"
+        inner = tuple(f"{axis}{i}" for i in range(1, self._inner + 1) for axis in axes)
+        return inner if self.truth_table else (*inner, "v0", f"v{self._inner + 1}")
+
+    @property
+    def identity(self) -> list[float]:
+        """The theta of g(y) = y."""
+        if not self.bounded:
+            return [0.0] * len(self.names)
+        points, last = [], self._inner + 1
+        for i in range(1, last):
+            points += [i / last] * (2 if self.family == "bezier" else 1)
+        return self.theta(points if self.truth_table else [*points, 0.0, 1.0])
+
+    def control_points(self, theta: Sequence[float]) -> list[float]:
+        """Return the absolute control points of theta; without the truth table the two end heights come last."""
+        theta = self._check(theta, "theta")
+        if not self.bounded:
+            peak = max(theta)
+            slopes = [math.exp(z - peak) for z in theta]
+            total, height, heights = math.fsum(slopes), 0.0, []
+            for slope in slopes[:-1]:
+                height += slope / total
+                heights.append(min(height, 1.0))
+            return heights
+        low, high, inner = self._ends(theta)
+        if self.family == "linear":
+            return [*inner, *theta[len(inner) :]]
+        points, u, v = [], 0.0, low
+        for i in range(0, len(inner), 2):
+            u = min(u + inner[i] * (1 - u), 1.0)
+            v = v + inner[i + 1] * (high - v) if self.monotone else inner[i + 1]
+            points += [u, v]
+        return [*points, *((low, high) if not self.truth_table else ())]
+
+    def theta(self, control_points: Sequence[float]) -> list[float]:
+        """Return the theta of absolute control points: the inverse of `control_points`.
+
+        Where a coordinate cannot go further (its predecessor is at the end already), its theta is 0.
+        """
+        points = self._check(control_points, "control_points")
+        if not self.bounded:
+            heights = [0.0, *points, 1.0]
+            logs = [math.log(max(b - a, 1e-12)) for a, b in itertools.pairwise(heights)]
+            middle = math.fsum(logs) / len(logs)
+            return [z - middle for z in logs]
+        low, high, inner = self._ends(points)
+        if self.family == "linear":
+            return list(points)
+        theta, u, v = [], 0.0, low
+        for i in range(0, len(inner), 2):
+            theta.append((inner[i] - u) / (1 - u) if u < 1 else 0.0)
+            if not self.monotone:
+                theta.append(inner[i + 1])
+            else:
+                theta.append((inner[i + 1] - v) / (high - v) if v != high else 0.0)
+            u, v = inner[i], inner[i + 1]
+        return [*theta, *points[len(inner) :]]
+
+    def curve(self, theta: Sequence[float]) -> Curve:
+        """Return the curve of theta."""
+        return self.curve_of(self.control_points(theta))
+
+    def curve_of(self, control_points: Sequence[float]) -> Curve:
+        """Return the curve of absolute control points."""
+        points = self._check(control_points, "control_points")
+        low, high, inner = self._ends(points)
+        if self.family == "linear":
+            assert self.pieces is not None
+            heights, width = [low, *inner, high], 1 / self.pieces
+            lines = itertools.pairwise(heights)
+            # A line is a quadratic piece with a = d = 0.
+            return Curve(
+                [Piece(k * width, v0, 0.0, width, v2 - v0, 0.0) for k, (v0, v2) in enumerate(lines)], low, high
+            )
+        u, v = [0.0, *inner[0::2], 1.0], [low, *inner[1::2], high]
+        pieces = []
+        for k in range(0, len(u) - 2, 2):
+            (u0, u1, u2), (v0, v1, v2) = u[k : k + 3], v[k : k + 3]
+            if u2 - u0 >= NARROW:
+                pieces.append(Piece(u0, v0, u0 - 2 * u1 + u2, 2 * (u1 - u0), 2 * (v1 - v0), v0 - 2 * v1 + v2))
+        return Curve(pieces, low, high)
+
+    def _ends(self, numbers: Sequence[float]) -> tuple[float, float, Sequence[float]]:
+        """Split parameters or points into the heights of the two ends and the rest."""
+        if self.truth_table:
+            return 0.0, 1.0, numbers
+        return numbers[-2], numbers[-1], numbers[:-2]
+
+    def _check(self, numbers: Sequence[float], what: str) -> list[float]:
+        count = len(self.names) if what == "theta" or self.bounded else len(self.names) - 1
+        values = [float(number) for number in numbers]
+        name = f"{what} of a {self.family} curve with {self.pieces} pieces"
+        if len(values) != count:
+            raise InputError(f"{name} has {len(values)} numbers; expected {count}.")
+        bounded = self.bounded or what == "control_points"
+        for number in values:
+            if not math.isfinite(number) or (bounded and not -1e-9 <= number <= 1 + 1e-9):
+                expected = "numbers in [0, 1]" if bounded else "finite numbers"
+                raise InputError(f"{name} holds {number}; expected {expected}.")
+        if bounded:
+            values = [min(max(number, 0.0), 1.0) for number in values]
+        if what == "control_points":
+            self._check_order(values, name)
+        return values
+
+    def _check_order(self, values: list[float], name: str) -> None:
+        low, high, inner = self._ends(values)
+        if self.family == "bezier":
+            abscissae = [0.0, *inner[0::2], 1.0]
+            if any(b < a for a, b in itertools.pairwise(abscissae)):
+                raise InputError(f"{name}: u must not fall from one point to the next, but is {inner[0::2]}.")
+            inner = inner[1::2]
+        if self.monotone:
+            heights = [low, *inner, high]
+            falls = any(b < a for a, b in itertools.pairwise(heights))
+            rises = any(b > a for a, b in itertools.pairwise(heights))
+            if (falls and low <= high) or (rises and low > high):
+                raise InputError(f"{name}: the heights must be monotone, but are {heights}.")

@@ -1,0 +1,1 @@
+"""Speed, measured side by side: `make bench` runs all and keeps the figures in `README.md` beside this file."""

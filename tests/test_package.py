@@ -1,0 +1,95 @@
+"""The package as a user meets it: layers, pins, command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import autoseg
+from autoseg.errors import InputError
+from autoseg.files import atomic, fingerprint, read_json, write_json
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("module", "forbidden"),
+    [
+        ("autoseg", {"torch", "optuna", "numpy"}),
+        ("autoseg.cli", {"torch", "optuna"}),
+        ("autoseg.formula", {"torch", "optuna"}),
+        ("autoseg.metrics", {"optuna", "scipy", "torchvision"}),
+    ],
+)
+def test_a_module_imports_only_what_its_layer_needs(module, forbidden):
+    code = f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"
+    loaded = set(json.loads(run("-c", code).stdout))
+    assert not forbidden & loaded
+
+
+def test_the_conda_file_has_the_same_pins_as_the_constraints():
+    constraints = (ROOT / "envs" / "constraints.txt").read_text().split()
+    packages = yaml.safe_load((ROOT / "envs" / "autoseg.yaml").read_text())["dependencies"][-1]["pip"]
+    assert len(packages) > 10
+    assert set(packages) <= set(constraints)
+
+
+def test_the_version_is_written_the_same_everywhere():
+    assert f'version = "{autoseg.__version__}"' in (ROOT / "pyproject.toml").read_text()
+    assert f"version: {autoseg.__version__}" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_every_make_target_is_explained():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE).group(1).split()
+    explained = re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE)
+    assert sorted(targets) == sorted(explained)
+
+
+def test_the_command_line_explains_itself():
+    shown = run("-m", "autoseg", "--help")
+    assert shown.returncode == 0
+    assert "usage: autoseg" in shown.stdout
+    assert run("-m", "autoseg", "--version").stdout == f"autoseg {autoseg.__version__}\n"
+    wrong = run("-m", "autoseg", "bake")
+    assert wrong.returncode == 2
+    assert "Traceback" not in wrong.stderr
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "folder" / "a.json"
+    write_json(path, {"b": 1, "a": 0.1})
+    before = path.read_bytes()
+
+    def fail_half_way():
+        with atomic(path) as file:
+            file.write("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_half_way()
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == ["a.json"]
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(path, {"a": float("nan")})
+    assert path.read_bytes() == before
+
+
+def test_json_is_canonical_and_errors_name_the_file(tmp_path):
+    assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
+    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+    with pytest.raises(InputError, match=r"nowhere.json: no such file"):
+        read_json(tmp_path / "nowhere.json")
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(InputError, match=r"broken.json: not readable as JSON"):
+        read_json(tmp_path / "broken.json")
