@@ -568,19 +568,19 @@ class PPO2Sampler(BaseSampler):
             del mine[may_change]
         mine["search_space"] = {name: [d.low, d.high] for name, d in self.search_space.items()}
         mine["initial_mean"] = self._to_params(self._initial.mu)
-        theirs = study.user_attrs.get(_SETTINGS)
+        theirs = _attributes(study).get(_SETTINGS)
         if theirs is None:
-            study.set_user_attr(_SETTINGS, mine)
+            study._storage.set_study_user_attr(study._study_id, _SETTINGS, mine)
         elif theirs != mine:
             key = next(key for key in mine if theirs.get(key) != mine[key])
             raise InputError(
-                f"study '{study.study_name}' was started with {key} = {theirs.get(key)}, but this PPO2Sampler has "
+                f"this study was started with {key} = {theirs.get(key)}, but the PPO2Sampler has "
                 f"{mine[key]}: use the same settings, or a new study."
             )
 
     def _steps(self, study: Study, freeze: bool = False) -> list[_Step]:
         """Return the steps so far: their policies and members; the last one is unfinished."""
-        frozen = study.user_attrs  # read before the trials, so that every member is among them
+        frozen = _attributes(study)  # read before the trials, so that every member is among them
         trials = _trials(study)
         steps: list[_Step] = []
         policy = self._initial
@@ -606,8 +606,8 @@ class PPO2Sampler(BaseSampler):
             policy = self._successor(study, self.settings, policy, number, members)
             if freeze:
                 record = _record(policy, members, self.settings.clip_at(number))
-                study.set_user_attr(_POLICY.format(number + 1), record)
-                frozen = study.user_attrs  # read back: another process may have been first
+                study._storage.set_study_user_attr(study._study_id, _POLICY.format(number + 1), record)
+                frozen = _attributes(study)  # read back: another process may have been first
                 policy = _policy_from(frozen[_POLICY.format(number + 1)])
 
     def _counts(self, trial: FrozenTrial) -> bool:
@@ -645,7 +645,7 @@ class PPO2Sampler(BaseSampler):
         An audit of a study: nothing but the trials, the members' numbers and each step's clip is read.
         """
         policy, means = self._initial, [self._initial.mu]
-        records = study.user_attrs
+        records = _attributes(study)
         by_number = {t.number: t for t in _trials(study)}
         while record := records.get(_POLICY.format(len(means) + 1)):
             settings = replace(self.settings, clip=record["clip"], anneal=False)
@@ -683,9 +683,15 @@ class PPO2Sampler(BaseSampler):
         return expectation(policy.mu, self.settings.sigma, self.settings.family)
 
 
+# From the storage, because a pruner such as Hyperband shows its sampler only a part of the study.
+
+
 def _trials(study: Study) -> list[FrozenTrial]:
-    # From the storage, because a pruner such as Hyperband shows its sampler only a part of the study.
     return study._storage.get_all_trials(study._study_id, deepcopy=False)
+
+
+def _attributes(study: Study) -> dict[str, Any]:
+    return study._storage.get_study_user_attrs(study._study_id)
 
 
 def _refuse_several_objectives(study: Study) -> None:
