@@ -49,6 +49,24 @@ class Curve:
         self.pieces = tuple(pieces)
         self.start, self.end = start, end
 
+    @property
+    def delicate(self) -> tuple[tuple[float, float], ...]:
+        """Where a rounding error of 6e-8 in y, that of a float32 near 1, would change g' by more than 2e-5 of itself.
+
+        That is where D is small, so that |dD/dy| / D = 2 |a| / D^2 is large: after a knot, or before one. Near y = 0 a
+        float32 is precise enough.
+        """
+        zones = []
+        for piece in self.pieces:
+            limit = math.sqrt(abs(piece.a) * 2 * 6e-8 / 2e-5)
+            if piece.a > 0 and piece.b < limit and piece.u0 > 0:
+                s = min((limit - piece.b) / (2 * piece.a), 1.0)
+                zones.append((piece.u0, piece.u0 + s * (piece.b + s * piece.a)))
+            if piece.a < 0 and piece.b + 2 * piece.a < limit:
+                s = max((limit - piece.b) / (2 * piece.a), 0.0)
+                zones.append((piece.u0 + s * (piece.b + s * piece.a), piece.u0 + piece.b + piece.a))
+        return tuple(zones)
+
     def __call__(self, y: Tensor) -> Tensor:
         """Return g(y), with autograd; y is cut to [0, 1] first.
 
@@ -82,12 +100,15 @@ def evaluate_piece(piece: Piece, y: Tensor) -> tuple[Tensor, Tensor]:
     case at a = 0 (control point in the middle) nor at b = 0 (on the left end), and no cancellation but D's own.
     """
     x = y - piece.u0 if piece.u0 else y
-    root = (x * (4 * piece.a) + piece.b**2).clamp_(min=STEEP**2).sqrt_()
-    s = (x / (root + piece.b)).mul_(2).clamp_(0, 1)
-    value = (s * piece.d).add_(piece.c).mul_(s)
+    if piece.a == 0 and piece.d == 0:  # a line
+        rise = piece.c / piece.b
+        return x.mul(rise).add_(piece.v0), x.new_full(x.shape, rise)
+    root = x.mul(4 * piece.a).add_(piece.b**2).clamp_(min=STEEP**2).sqrt_()
+    half_s = (x / (root + piece.b)).clamp_(max=0.5)
+    value = half_s.mul(4 * piece.d).add_(2 * piece.c).mul_(half_s)
     if piece.v0:
         value.add_(piece.v0)
-    return value, (s.mul_(2 * piece.d).add_(piece.c)).div_(root)
+    return value, half_s.mul_(4 * piece.d).add_(piece.c).div_(root)
 
 
 def _evaluate(curve: Curve, y: Tensor) -> Tensor:

@@ -122,8 +122,8 @@ class Ops:
     def min_pool(self, x: Tensor, radius: int = 1) -> Tensor:
         """Return the minimum over the square around each pixel; outside the image there are ones."""
         if self.valid is not None:
-            x = 1 - (1 - x) * self.valid
-        return 1 - _max_pool(1 - x, radius)
+            x = x * self.valid + (1 - self.valid)
+        return -_max_pool(-x, radius)
 
     def max_pool(self, x: Tensor, radius: int) -> Tensor:
         """Return the maximum over the square around each pixel; outside the image there are zeros."""

@@ -59,7 +59,7 @@ def label_map(labels: Labels, num_classes: int, ignore_index: int | None, what: 
     if ignore_index is None or not low <= ignore_index <= high:
         inside = labels
     else:
-        named = _differs(labels, ignore_index)
+        named = differs(labels, ignore_index)
         inside = labels * named
         low, high = (int(value) for value in torch.aminmax(inside))
     if low < 0 or high >= num_classes:
@@ -69,7 +69,7 @@ def label_map(labels: Labels, num_classes: int, ignore_index: int | None, what: 
     return inside.to(kind) if inside is labels else inside.to(kind).add_(~named, alpha=num_classes)
 
 
-def _differs(labels: Tensor, value: int) -> Tensor:
+def differs(labels: Tensor, value: int) -> Tensor:
     return (labels ^ value).bool()  # labels != value, but vectorised: torch's comparison with a number is not
 
 
@@ -100,7 +100,7 @@ def edges(labels: Tensor, num_classes: int, void: Tensor | None = None) -> Tenso
         high = _frame(labels.masked_fill(void, 0))
     for dim in (-1, -2):
         low, high = _window3(torch.minimum, low, dim), _window3(torch.maximum, high, dim)
-    edge = (low != high) & _differs(labels, num_classes)
+    edge = (low != high) & differs(labels, num_classes)
     return edge if void is None else edge & ~void
 
 
@@ -145,8 +145,8 @@ def boundary_matches(
     """Count, per class, the edge pixels of each map and those near an edge of the same class in the other map."""
     matched_pred, matched_target = torch.zeros_like(pred_edge), torch.zeros_like(target_edge)
     for first in range(0, num_classes, BITS):
-        pred_bits = _class_bits(pred, pred_edge, first, num_classes)
-        target_bits = _class_bits(target, target_edge, first, num_classes)
+        pred_bits = class_bits(pred, pred_edge, first, num_classes)
+        target_bits = class_bits(target, target_edge, first, num_classes)
         matched_pred |= (dilate(target_bits, tolerance) & pred_bits).bool()
         matched_target |= (dilate(pred_bits, tolerance) & target_bits).bool()
     # One histogram of both maps' states: 0 no edge, then for each class an unmatched and a matched edge.
@@ -165,12 +165,12 @@ def boundary_matches(
     }
 
 
-def _class_bits(labels: Tensor, edge: Tensor, first: int, num_classes: int) -> Tensor:
+def class_bits(labels: Tensor, edge: Tensor, first: int, num_classes: int) -> Tensor:
     """Return, at edge pixels of the classes first .. first + BITS - 1, the bit of their class."""
     width = min(num_classes - first, BITS)
     kind = torch.uint8 if width <= 8 else torch.int16 if width <= 16 else torch.int32
     if num_classes > BITS:
-        edge = edge & ~_differs(labels // BITS, first // BITS)
+        edge = edge & ~differs(labels // BITS, first // BITS)
         labels = labels % BITS
     return torch.bitwise_left_shift(edge.to(kind), labels.to(kind))
 
@@ -205,7 +205,7 @@ def count(
     if bands:
         counts["boundary_confusion"] = boundary
     if matches:
-        void = ~_differs(target, num_classes) if conventions.mask_void else None
+        void = ~differs(target, num_classes) if conventions.mask_void else None
         if void is not None:
             target_edge = edges(target, num_classes, void)
         pred_edge = edges(pred, num_classes, void)
