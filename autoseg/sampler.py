@@ -587,8 +587,7 @@ class PPO2Sampler(BaseSampler):
         by_number = {t.number: t for t in trials}
         by_step: dict[int, list[FrozenTrial]] = {}
         for t in trials:
-            draw = t.system_attrs.get(_DRAW)
-            if draw and draw["step"] is not None and self._counts(t):
+            if draw := t.system_attrs.get(_DRAW):
                 by_step.setdefault(draw["step"], []).append(t)
         while True:
             number = len(steps) + 1
@@ -599,7 +598,8 @@ class PPO2Sampler(BaseSampler):
                 continue
             mu = policy.mu.tolist()
             # Two processes may have frozen a policy at once; who sampled from the one that was overwritten is left out.
-            members = self._members([t for t in by_step.get(number, []) if t.system_attrs[_DRAW]["mu"] == mu])
+            mine = [t for t in by_step.get(number, []) if t.system_attrs[_DRAW]["mu"] == mu and self._counts(t)]
+            members = self._members(mine)
             steps.append(_Step(policy, members))
             if not self._finished(members):
                 return steps

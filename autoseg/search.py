@@ -491,14 +491,17 @@ def write_journal(folder: Folder, search: Search, history: Sequence[Scored]) -> 
     Only what is missing is appended. The journal is a view: if it does not fit the files, it is made anew.
     """
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
+    from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 
     path = folder.path / "journal.log"
     frozen = _frozen(search_space(search), history)
 
+    # One process writes it, so a lock is stale after moments: a kill must not hold up the next step for Optuna's 30 s.
+    lock = JournalFileSymlinkLock(str(path), grace_period=3)
+
     def append() -> None:
         view = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(path))),
+            storage=JournalStorage(JournalFileBackend(str(path), lock_obj=lock)),
             study_name=search.name,
             direction="maximize",
             load_if_exists=True,
@@ -510,7 +513,7 @@ def write_journal(folder: Folder, search: Search, history: Sequence[Scored]) -> 
         view.add_trials(frozen[len(there) :])
 
     verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         if path.exists() and not path.read_bytes().endswith(b"\n"):
             path.unlink()  # torn by a kill

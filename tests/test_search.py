@@ -447,3 +447,12 @@ def test_asking_with_a_long_history_is_quick_and_loads_no_torch(tmp_path: Path) 
     )
     seconds = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT).stdout)
     assert seconds < 4  # about 0.9 on an idle core; the bound only catches an import gone wrong
+
+
+def test_the_readmes_settings_and_example_of_the_sampler_work(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    example = next(block for block in readme.split("```python\n") if "PPO2Sampler" in block).split("```")[0]
+    shown = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, cwd=ROOT)
+    assert shown.stdout.startswith("BestMean(step="), shown.stderr
+    (tmp_path / "search.yaml").write_text(readme.split("```yaml\nname: toy\n")[1].split("```")[0])
+    assert load_search(tmp_path / "search.yaml").preset == "annealed"
