@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +28,9 @@ from autoseg.data.prepare import prepare
 from autoseg.data.prepared import Prepared
 from autoseg.errors import InputError
 from autoseg.files import read_json, write_json
+
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +59,9 @@ def find(tree):
 def start(tree, out, *more):
     arguments = ["-m", "autoseg", "prepare", "folder", "--root", tree, "--classes", tree / "classes.txt"]
     command = [sys.executable, *arguments, "--out", out, "--proxy-size", "64", *more]
-    return subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
 
 
 def test_any_number_of_workers_gives_the_same_bytes(tree, finished, tmp_path):
@@ -212,7 +218,7 @@ def test_the_disk_need_is_said_beforehand_and_refused_where_there_is_too_little(
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
     )
     assert process.returncode == 2
