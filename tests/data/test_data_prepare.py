@@ -29,7 +29,6 @@ from autoseg.data.prepared import Prepared
 from autoseg.errors import InputError
 from autoseg.files import read_json, write_json
 
-
 ROOT = Path(__file__).parents[2]
 
 
