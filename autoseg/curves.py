@@ -98,7 +98,8 @@ class Curve:
 def evaluate_piece(
     piece: Piece, y: Tensor, work: Sequence[Tensor | None] = (None, None, None)
 ) -> tuple[Tensor, Tensor]:
-    """Return g and g' of one piece at y (beyond the piece: anything finite); `work` may lend memory like y's.
+    """Return g and g' of one piece at y (beyond the piece: anything finite). `work` may lend memory like
+    y's: g is then in its last, g' in its second.
 
     s solves y = u0 + b s + a s^2 in the form s = 2x / (D + b), D = sqrt(b^2 + 4 a x), x = y - u0: it has no special
     case at a = 0 (control point in the middle) nor at b = 0 (on the left end), and no cancellation but D's own.
@@ -108,8 +109,8 @@ def evaluate_piece(
     x = y - piece.u0 if piece.u0 else y
     if piece.a == 0 and piece.d == 0:  # a line
         rise = piece.c / piece.b
-        value = torch.mul(x, rise, out=work[0])
-        return value.add_(piece.v0) if piece.v0 else value, torch.full_like(x, rise)
+        value = torch.add(_constant(piece.v0, y), x, alpha=rise, out=work[2])
+        return value, torch.full_like(x, rise) if work[1] is None else work[1].fill_(rise)
     # constant + alpha * x in one pass over memory instead of two
     root = torch.add(_constant(piece.b**2, y), x, alpha=4 * piece.a, out=work[0])
     if min(piece.b**2, piece.b**2 + 4 * piece.a * (1 - piece.u0)) < 2 * STEEP**2:

@@ -213,7 +213,7 @@ class BoundaryKernel:
         """Return p in a frame of twos, its minimum over three columns, and over 3x3; the frame never is the minimum."""
         p = self.p[i, planes]
         x, rows, both = (buffer[: len(p)] for buffer in self.framed)
-        x[:, 1:-1, 1:-1] = p if self.valid is None else torch.where(self.valid[i] > 0, p, 2.0)
+        x[:, 1:-1, 1:-1] = p if self.valid is None else torch.where(self.valid[i] > 0, p, 1.0)
         _min_of_three(x, 1, rows)
         _min_of_three(rows, x.shape[2], both)
         return x, rows, both

@@ -1,0 +1,25 @@
+"""Write the means of a finished search as trials of their own: <folder>/rescore/proposals.json.
+
+The first mean, the best ones by average score (as many as the setting `rescore` says) and the last one are then trained
+on the proxy task like any trial, and `autoseg select` takes the best of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "write the means of a search as trials of their own"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's arguments."""
+    parser.add_argument("folder", help="the search's folder; all its steps must be scored")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run this verb."""
+    from autoseg.search import Folder, rescore, total_steps
+
+    folder = Folder(args.folder)
+    search = folder.search()
+    folder.write(rescore(search, folder.history(total_steps(search))))

@@ -1,0 +1,32 @@
+"""Run a whole search on this machine, or continue it: ask, score, ask, ..., select.
+
+The objective is any function `module:function` that takes a surrogate (autoseg.surrogate_json.Surrogate) and the
+trial's number and returns the score on the hold-out set, higher being better. Every score is written as soon as it is
+there; the same command continues after a kill.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "run a whole search on this machine"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's arguments."""
+    parser.add_argument("folder", help="where the search's files are or will be")
+    parser.add_argument("--config", help="the search's settings (YAML or JSON); not needed to continue")
+    parser.add_argument("--objective", required=True, help="module:function that trains and scores one surrogate")
+    parser.add_argument("--workers", type=int, default=1, help="how many trials to score at once (default: 1)")
+    parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run this verb."""
+    from autoseg.config import load_search
+    from autoseg.local_search import run as run_search
+    from autoseg.search import Folder
+
+    search = load_search(args.config) if args.config else Folder(args.folder).search()
+    chosen = run_search(args.folder, search, args.objective, args.workers, progress=not args.quiet)
+    print(chosen.source)

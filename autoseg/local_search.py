@@ -1,0 +1,141 @@
+"""A whole search on one machine: worker processes, one bar of progress, and a rerun that continues where it stopped.
+
+It writes the files that the pipeline writes, through the same functions; all it adds is who trains the trials.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from autoseg.config import Search
+from autoseg.errors import InputError
+from autoseg.files import fingerprint, write_json
+from autoseg.search import (
+    Folder,
+    Proposals,
+    Scored,
+    TrialScore,
+    ask,
+    identity,
+    rescore,
+    select,
+    surrogate,
+    total_steps,
+    write_journal,
+)
+from autoseg.surrogate_json import Surrogate
+
+Objective = Callable[[Surrogate, int], Any]
+
+
+def load_objective(spec: str) -> Objective:
+    """Return the function that "module:function" names; modules of the working directory are found too.
+
+    >>> load_objective("math:hypot").__name__
+    'hypot'
+    """
+    module, colon, name = spec.partition(":")
+    if not (module and colon and name):
+        raise InputError(f"objective '{spec}': expected module:function, such as my_task:train_and_score.")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise InputError(f"objective '{spec}': {error}; is the module installed or in this directory?") from None
+    except AttributeError:
+        raise InputError(f"objective '{spec}': module {module} has no '{name}'.") from None
+    if not callable(found):
+        raise InputError(f"objective '{spec}': '{name}' is not a function.")
+    return found
+
+
+def run(
+    folder: str | os.PathLike[str], search: Search, objective: str, workers: int = 1, progress: bool = True
+) -> Surrogate:
+    """Run a search to its end, or continue it, and write `surrogate.json`.
+
+    Args:
+        folder: where the search's files are or will be.
+        search: its settings; a folder that was started with others is refused.
+        objective: "module:function"; the function gets a `Surrogate` and the trial's number and returns the score on
+            the hold-out set, higher being better, or a mapping with `score` and, if wanted, `scores` and `diverged`.
+            A score that is not finite is a collapsed training: it is recorded as 0.
+        workers: how many processes score trials at once.
+        progress: show a bar.
+    """
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise InputError(f"workers must be a whole number of at least 1, not {workers!r}.")
+    load_objective(objective)
+    files = Folder(folder)
+    files.start(search)
+    steps = total_steps(search)
+    history: list[Scored] = []
+    bar = tqdm(desc=search.name, unit="trial", disable=not progress, smoothing=0.05)
+    # Spawned, so that whatever the objective loads (CUDA above all) starts clean in every worker.
+    with bar, ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for step in range(1, steps + 1):
+            proposals = ask(search, history)
+            bar.total = steps * len(proposals.trials) + search.rescore
+            _score_all(files, search, proposals, objective, pool, bar)
+            history.append(files.scored(step))
+            write_journal(files, search, history)
+            bar.set_postfix_str(f"step {step}/{steps}, best average {max(s.average for s in history):.4g}")
+        rescored = None
+        if search.rescore:
+            proposals = rescore(search, history)
+            bar.total = bar.n + len(proposals.trials)
+            _score_all(files, search, proposals, objective, pool, bar)
+            rescored = files.scored("rescore")
+    chosen = select(search, history, rescored)
+    chosen.save(files.path / "surrogate.json")
+    return chosen
+
+
+def _score_all(
+    files: Folder, search: Search, proposals: Proposals, objective: str, pool: ProcessPoolExecutor, bar: tqdm
+) -> None:
+    """Score the trials of a step that have no score of this very objective and these very parameters yet."""
+    files.write(proposals)
+    folder, done = files.step(proposals.step), {s.number: s.fingerprint for s in files.scores(proposals.step)}
+    marks = {
+        t.number: fingerprint({"theta": t.theta, "search": identity(search), "objective": objective})
+        for t in proposals.trials
+    }
+    todo = [t for t in proposals.trials if done.get(t.number) != marks[t.number]]
+    bar.update(len(proposals.trials) - len(todo))
+    futures = {}
+    for t in todo:
+        proposal = surrogate(search, t.theta, f"trial {t.number}")
+        futures[pool.submit(_score, proposal, t.number, marks[t.number], objective, folder)] = t.number
+    try:
+        for future in as_completed(futures):
+            if error := future.exception():
+                raise InputError(
+                    f"trial {futures[future]} failed with {type(error).__name__}: {error}; the scores so far are kept, "
+                    "and the same command continues."
+                ) from error
+            bar.update()
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _score(proposal: Surrogate, number: int, mark: str, objective: str, folder: Path) -> None:
+    """Score one trial in a worker and write its file at once: a kill costs the running trials only."""
+    result = load_objective(objective)(proposal, number)
+    report = dict(result) if isinstance(result, Mapping) else {"score": result}
+    if not math.isfinite(report["score"]):
+        report |= {"score": 0.0, "diverged": True}
+    content = TrialScore(number=number, metric=proposal.metric, fingerprint=mark, **report)
+    write_json(folder / f"trial-{number}.json", content.model_dump(by_alias=True))

@@ -1,0 +1,35 @@
+"""Objectives for searches in tests; workers import them by name."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from autoseg.surrogate_json import Surrogate
+
+
+def near(surrogate: Surrogate, number: int) -> float:
+    """A smooth score: the closer every theta is to .6, the better."""
+    return 1 - sum((x - 0.6) ** 2 for x in surrogate.theta) / len(surrogate.theta)
+
+
+def report(surrogate: Surrogate, number: int) -> dict[str, Any]:
+    return {"score": near(surrogate, number), "scores": {"mIoU": 0.5, "BF1": 0.25}, "diverged": False}
+
+
+def collapse(surrogate: Surrogate, number: int) -> float:
+    return float("nan") if number == 2 else near(surrogate, number)
+
+
+def once_broken(surrogate: Surrogate, number: int) -> float:
+    """Fail on trial 5 as long as the file named by BROKEN is there."""
+    if number == 5 and Path(os.environ["BROKEN"]).exists():
+        raise MemoryError("out of memory")
+    return near(surrogate, number)
+
+
+def slow(surrogate: Surrogate, number: int) -> float:
+    time.sleep(0.05)
+    return near(surrogate, number)
