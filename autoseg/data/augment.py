@@ -137,7 +137,7 @@ class Augmentation:
         steps: list[A.BasicTransform] = [ScaledCrop(short_side, crop, scale, max_share), A.HorizontalFlip(p=flip)]
         if photometric:
             steps.append(PhotometricDistortion())
-        self.compose = A.Compose(steps)
+        self.compose = A.Compose(steps, is_check_shapes=False)  # `prepare` has checked every pair
 
     def __call__(self, image: Array, mask: Array, seed: int) -> tuple[Array, Array]:
         """Return a uint8 crop of image and mask, a function of the arguments alone."""

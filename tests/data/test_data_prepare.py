@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +28,8 @@ from autoseg.data.prepare import prepare
 from autoseg.data.prepared import Prepared
 from autoseg.errors import InputError
 from autoseg.files import read_json, write_json
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +58,9 @@ def find(tree):
 def start(tree, out, *more):
     arguments = ["-m", "autoseg", "prepare", "folder", "--root", tree, "--classes", tree / "classes.txt"]
     command = [sys.executable, *arguments, "--out", out, "--proxy-size", "64", *more]
-    return subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
 
 
 def test_any_number_of_workers_gives_the_same_bytes(tree, finished, tmp_path):
@@ -212,7 +217,7 @@ def test_the_disk_need_is_said_beforehand_and_refused_where_there_is_too_little(
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
     )
     assert process.returncode == 2
@@ -262,8 +267,9 @@ def test_a_folder_that_is_taken_is_left_alone(tree, finished, tmp_path):
 
 
 def test_nothing_in_the_index_depends_on_where_the_data_lie(tmp_path):
+    shutil.copytree(voc_tree(tmp_path / "here/sets"), tmp_path / "there/sets")
     for place in ("here", "there"):
-        prepare(voc.find(voc_tree(tmp_path / place / "sets")), tmp_path / place / "out")
+        prepare(voc.find(tmp_path / place / "sets"), tmp_path / place / "out")
     assert digests(tmp_path / "here/out") == digests(tmp_path / "there/out")
     shutil.move(tmp_path / "here/sets", tmp_path / "moved")
     with pytest.raises(InputError, match=r"2007_000032.jpg: the file is missing"):
