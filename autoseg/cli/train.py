@@ -2,8 +2,8 @@
 
 A loss is ce, wce, dpce, ssim, dice, dice-squared, lovasz, naive:METRIC, published:NAME, the path of a surrogate.json,
 or a sum such as "published:mIoU + 0.5 * published:BIoU". For several GPUs start it with torchrun: batch statistics,
-the surrogates' sums and cross entropy's mean are then those of the whole batch. SIGTERM and SIGUSR1 write a checkpoint and
-end with exit code 75.
+the surrogates' sums and cross entropy's mean are then those of the whole batch. SIGTERM and SIGUSR1 write a
+checkpoint and end with exit code 75.
 """
 
 from __future__ import annotations
