@@ -268,11 +268,12 @@ def report(regrets: dict[tuple[str, int, str, int], list[float]], seeds: int, co
 
 FINDINGS = """What it takes to beat CMA-ES. (1) The policy is truncated, so near an edge the best mu lies beyond the
 best point; answering with the policy's expectation instead of mu (`answer="expectation"`, the default) removes that
-error: compare "default" with "default, answer mu". (2) Pairs of mirrored samples make the step's direction less noisy. (3) A
-clip that falls over the planned steps goes far first and settles later. (4) Answer with the newest policy, as CMA-ES
-does, not with the one whose samples had the luckiest average. The preset `annealed` is these four; none of them touches
-the presets `paper` and `release`. Tried and not kept: rank-based scores (worse in 24 dimensions), a falling sigma (no
-better at 640 trials once the answer is the expectation, worse at 160), averaging the last means (too slow)."""
+error: compare "default" with "default, answer mu". (2) Pairs of mirrored samples make the step's direction less
+noisy. (3) A clip that falls over the planned steps goes far first and settles later. (4) Answer with the newest
+policy, as CMA-ES does, not with the one whose samples had the luckiest average. The preset `annealed` is these four;
+none of them touches the presets `paper` and `release`. Tried and not kept: rank-based scores (worse in 24
+dimensions), a falling sigma (no better at 640 trials once the answer is the expectation, worse at 160), averaging the
+last means (too slow)."""
 
 
 def main() -> None:
