@@ -12,13 +12,15 @@ import sys
 from collections.abc import Sequence
 
 from autoseg import __version__
-from autoseg.errors import InputError
+from autoseg.errors import InputError, Preempted
 
 # In the order of the data flow.
 VERBS: tuple[str, ...] = (
     *("prepare", "split", "ask", "trials", "rescore", "select", "search"),
     *("weights", "train", "evaluate", "doctor"),
 )
+
+PREEMPTED = 75  # EX_TEMPFAIL: try again
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -37,10 +39,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; bad input ends in one sentence on stderr and exit code 2."""
+    """Run one verb; bad input ends in one sentence on stderr and exit code 2, a preemption in exit code 75."""
     args = build_parser().parse_args(argv)
     try:
         return args.run(args) or 0
     except InputError as error:
         print(f"autoseg {args.verb}: {error}", file=sys.stderr)
         return 2
+    except Preempted as stop:
+        print(f"autoseg {args.verb}: {stop}; the same command goes on.", file=sys.stderr)
+        return PREEMPTED

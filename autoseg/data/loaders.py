@@ -8,6 +8,7 @@ True
 from __future__ import annotations
 
 import hashlib
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -149,4 +150,14 @@ def _common(workers: int) -> dict[str, Any]:
         "collate_fn": collate,
         "generator": torch.Generator(),
         "pin_memory": torch.cuda.is_available(),
+        "worker_init_fn": _outlive_signals,
     }
+
+
+def _outlive_signals(worker: int) -> None:
+    """Let a worker ignore the signals of a preemption: a cluster sends them to every process of a job.
+
+    The main process answers them and then ends its workers itself.
+    """
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
