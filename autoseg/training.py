@@ -133,7 +133,12 @@ def train(
     outcome = Outcome(start)
     batches = iter(loader(start * settings.accumulate))
     bar = tqdm(
-        total=settings.iterations, initial=start, desc=progress, unit="step", disable=progress is None, file=sys.stderr
+        total=settings.iterations,
+        initial=start,
+        desc=progress,
+        unit="step",
+        disable=progress is None,
+        mininterval=0.2 if sys.stderr.isatty() else 60,  # a job's log is no screen
     )
     began, images_done = time.perf_counter(), 0
     with bar, _stop_signals() as stop, _enough_memory(settings):
@@ -172,7 +177,7 @@ def train(
             bar.update()
             if done % max(settings.iterations // 200, 1) == 0:
                 lr, speed = optimiser.param_groups[0]["lr"], images_done * world / (time.perf_counter() - began)
-                bar.set_postfix(loss=f"{value:.4f}", lr=f"{lr:.2g}", img_s=f"{speed:.1f}")
+                bar.set_postfix(loss=f"{value:.4f}", lr=f"{lr:.2g}", img_s=f"{speed:.1f}", refresh=False)
                 for log in logs:
                     log({"iteration": done, "loss": value, "lr": lr, "images_per_s": round(speed, 2)})
             if done == settings.iterations:
