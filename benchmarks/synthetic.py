@@ -50,7 +50,7 @@ def runs(seed: int) -> dict[str, dict[str, float]]:
             path = CACHE / f"{mark[:16]}.json"
             if not path.exists():
                 proxy = proxy or _proxy(Path(folder), seed)
-                diverged = proxy.train(build_loss(loss), f"seed {seed}, {loss}").diverged
+                diverged = proxy.train(build_loss(loss)).diverged
                 write_json(path, {"loss": loss, "seed": seed, "diverged": diverged, "scores": proxy.score()})
             found[loss] = {name: 100 * value for name, value in read_json(path)["scores"].items()}
     return found

@@ -48,6 +48,7 @@ class BareStep:
         self.optimiser = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9, weight_decay=5e-4)
 
     def __call__(self) -> None:
+        """Make one step."""
         images, masks = self.batch
         self.optimiser.zero_grad(set_to_none=True)
         logits, aux = self.network(images)
