@@ -204,9 +204,10 @@ def _enough_memory(settings: Training) -> Iterator[None]:
     """Turn running out of memory into a sentence with the cure."""
     try:
         yield
-    except (MemoryError, torch.OutOfMemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError) as error:
         text = str(error)
-        if type(error) is RuntimeError and "not enough memory" not in text and "allocate memory" not in text:
+        # A GPU has an error of its own for it; the CPU's allocator only says so.
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in text:
             raise
         raise InputError(
             f"out of memory with {settings.batch_size // settings.accumulate} images of {settings.crop[0]} x "

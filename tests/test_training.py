@@ -260,11 +260,12 @@ def test_out_of_memory_is_an_error_with_its_cure_never_an_outcome(error):
         train(fresh(), Fails(3, fail), from_memory, settings(), device=CPU)
 
 
-def test_other_errors_are_left_as_they_are():
+@pytest.mark.parametrize("error", [RuntimeError("shapes do not fit"), NotImplementedError("shapes do not fit")])
+def test_other_errors_are_left_as_they_are(error):
     def fail(loss):
-        raise RuntimeError("shapes do not fit")
+        raise error
 
-    with pytest.raises(RuntimeError, match="shapes do not fit"):
+    with pytest.raises(type(error), match="shapes do not fit"):
         train(fresh(), Fails(3, fail), from_memory, settings(), device=CPU)
 
 
