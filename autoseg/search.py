@@ -455,6 +455,11 @@ class Folder:
                     f"{path}: this step has scores for other proposals than those that would be written now; "
                     "move the step's folder away if it shall be searched anew."
                 )
+        # Scores of trials that are proposed no more (another number of steps or trials) would count as strangers.
+        numbers = {f"trial-{trial.number}.json" for trial in proposals.trials}
+        for stale in self.step(proposals.step).glob("trial-*.json"):
+            if stale.name not in numbers:
+                stale.unlink()
         write_json(path, content)
         return path
 

@@ -17,7 +17,7 @@ from autoseg.errors import InputError
 # In the order of the data flow.
 VERBS: tuple[str, ...] = (
     *("prepare", "split", "ask", "trials", "rescore", "select", "search"),
-    *("weights", "train", "evaluate", "doctor"),
+    *("weights", "train", "evaluate", "table", "report", "doctor"),
 )
 
 
