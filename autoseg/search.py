@@ -163,15 +163,17 @@ def identity(search: Search) -> str:
 
     A search may be given more steps later, unless its clip was derived from their number, and another way to answer.
     """
-    settings = asdict(settings_of(search))
-    settings["clip"] = settings_of(search).clip_at(1)
+    space = search_space(search)
+    effective = settings_of(search, space)
+    settings = {**asdict(effective), "clip": effective.clip_at(1) if search.sampler == "ppo2" else None}
     for may_change in ("answer", "pick", *(() if settings["anneal"] else ("steps",))):
         del settings[may_change]
     own = search.model_dump(include=set(Search.model_fields) - _ASIDE)
-    return fingerprint({**own, "settings": settings})
+    return fingerprint({**own, "settings": settings, "initial": space.initial})
 
 
-_ASIDE = {"name", "preset", "ppo2", "steps", "trials_per_step", "rescore", "score_last_mean"}
+# Not in the fingerprint: what changes no proposal, and what is in there by its effect.
+_ASIDE = {"name", "initial", "preset", "ppo2", "steps", "trials_per_step", "rescore", "score_last_mean"}
 
 
 def total_steps(search: Search) -> int:

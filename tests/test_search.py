@@ -23,6 +23,7 @@ from autoseg.local_search import run as run_search
 from autoseg.sampler import PPO2Sampler, expectation
 from autoseg.search import (
     Folder,
+    Proposals,
     Scored,
     TrialScore,
     answer,
@@ -456,3 +457,11 @@ def test_the_readmes_settings_and_example_of_the_sampler_work(tmp_path: Path) ->
     assert shown.stdout.startswith("BestMean(step="), shown.stderr
     (tmp_path / "search.yaml").write_text(readme.split("```yaml\nname: toy\n")[1].split("```")[0])
     assert load_search(tmp_path / "search.yaml").preset == "annealed"
+
+
+def test_the_examples_of_the_documentation_are_valid() -> None:
+    blocks = (ROOT / "docs" / "searches.md").read_text().split("```json\n")[1:]
+    settings, proposals, trial = (json.loads(block.split("```")[0]) for block in blocks)
+    assert parse(Search, settings, "docs").preset == "paper"
+    assert parse(Proposals, proposals, "docs").step == 1
+    assert parse(TrialScore, trial, "docs").score == 0.421
