@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export NO_ALBUMENTATIONS_UPDATE := 1
 
-.PHONY: help venv test test-long lint format bench bench-metrics bench-search clean
+.PHONY: help venv test test-long lint format bench bench-metrics bench-losses bench-data bench-search clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -33,10 +33,16 @@ format: venv  ## rewrite the sources in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: bench-metrics bench-search  ## all benchmarks; each rewrites its section of benchmarks/README.md
+bench: bench-metrics bench-losses bench-data bench-search  ## all benchmarks; each rewrites its section of benchmarks/README.md
 
 bench-metrics: venv  ## the six metrics against plain torch and a bare confusion matrix
 	$(BIN)/python -m benchmarks.metrics
+
+bench-losses: venv  ## every loss as a multiple of cross entropy, and its peak memory
+	$(BIN)/python -m benchmarks.losses
+
+bench-data: venv  ## the proxy loader against decoding JPEGs every time, and its share of a training step
+	$(BIN)/python -m benchmarks.data
 
 bench-search: venv  ## PPO2 against random, TPE, CMA-ES and GP: regret of the answer, cost of asking (about an hour the first time)
 	$(BIN)/python -m benchmarks.search

@@ -124,3 +124,113 @@ class Search(BaseModel):
 def load_search(path: str | os.PathLike[str]) -> Search:
     """Read the settings of a search."""
     return parse(Search, read(path), path)
+
+
+class Training(BaseModel):
+    """How a network is trained: optimiser, schedule, augmentation, and what the machine does.
+
+    >>> training("paper-proxy", iterations=10).batch_size
+    32
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    iterations: int = Field(ge=1, description="optimiser steps")
+    batch_size: int = Field(ge=1, description="images in a step, over all processes and accumulated parts")
+    crop: tuple[int, int] = Field(description="height and width of a training crop, pixels")
+    short_side: int = Field(ge=8, description="the image's short side before scaling, pixels")
+    scale: tuple[float, float] = Field(default=(0.5, 2.0), description="range of the random scale")
+    max_share: float = Field(default=0.75, gt=0, le=1, description="greatest share of one class in a crop")
+    flip: float = Field(default=0.5, ge=0, le=1, description="probability of a horizontal flip")
+    photometric: bool = Field(default=True, description="photometric distortion")
+    lr: float = Field(default=0.02, gt=0, description="the encoder's learning rate at the start")
+    min_lr: float = Field(default=1e-4, ge=0, description="the learning rate at the end")
+    power: float = Field(default=0.9, gt=0, description="exponent of the polynomial decay")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="SGD's momentum")
+    weight_decay: float = Field(default=5e-4, ge=0, description="SGD's weight decay")
+    head_lr: float = Field(default=10.0, gt=0, description="the heads' learning rate, times the encoder's")
+    aux_weight: float = Field(default=0.4, ge=0, description="weight of the auxiliary head's loss, the same loss")
+    clip_gradient: float | None = Field(default=None, gt=0, description="greatest norm of the gradient; null: no limit")
+    seed: int = Field(default=0, ge=0, description="the source of initial heads, batches and dropout")
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        default="float32", description="of the network's arithmetic on a GPU; losses stay in float32"
+    )
+    threads: int = Field(default=1, ge=1, description="CPU threads; another number gives other last digits")
+    accumulate: int = Field(default=1, ge=1, description="parts a batch is processed in, to fit a smaller GPU")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where to train")
+    workers: int = Field(default=2, ge=0, description="processes that load data; changes no result")
+    channels_last: bool = Field(default=True, description="memory format on a GPU")
+    compile: bool = Field(default=False, description="torch.compile the network")
+    checkpoint_every: int = Field(default=500, ge=1, description="steps between checkpoints; changes no result")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Training:
+        if self.batch_size % self.accumulate:
+            raise InputError(f"batch_size {self.batch_size} cannot be processed in {self.accumulate} equal parts.")
+        if self.min_lr > self.lr:
+            raise InputError(f"min_lr {self.min_lr} is greater than lr {self.lr}.")
+        if not 0 < self.scale[0] <= self.scale[1]:
+            raise InputError(f"scale is {list(self.scale)}; expected two positive numbers, the smaller first.")
+        return self
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """The settings that a result depends on, for its fingerprint."""
+        return self.model_dump(mode="json", exclude={"workers", "checkpoint_every"})
+
+
+PROTOCOLS: Mapping[str, tuple[dict[str, Any], str]] = {
+    "paper-proxy": (
+        {"iterations": 1000, "batch_size": 32, "crop": (128, 128), "short_side": 128},
+        "the paper's Appendix A: 1000 iterations of 32 images at 128 x 128, lr .02 decayed by (1 - t/T)^.9 to 1e-4, "
+        "momentum .9, weight decay 5e-4, heads' lr x10; augmentation and auxiliary head from the authors' release",
+    ),
+    "release-proxy": (
+        {"iterations": 1000, "batch_size": 32, "crop": (128, 128), "short_side": 128},
+        "the authors' release: as the paper's",
+    ),
+    "paper": (
+        {
+            "iterations": 30000,
+            "batch_size": 16,
+            "crop": (513, 513),
+            "short_side": 513,
+            "lr": 0.007,
+            "min_lr": 0.0,
+            "weight_decay": 4e-5,
+            "head_lr": 1.0,
+        },
+        "the paper's Appendix A: retraining as DeepLabv3+ (Chen et al. 2018) does: 30 k iterations of 16 crops of 513, "
+        "lr .007 decayed to 0, weight decay 4e-5",
+    ),
+    "release": (
+        {"iterations": 10000, "batch_size": 32, "crop": (512, 512), "short_side": 512},
+        "the authors' release on VOC: 10 k iterations of 32 crops of 512 over 4 GPUs, lr .02, SyncBN",
+    ),
+    "release-cityscapes": (
+        {"iterations": 40000, "batch_size": 8, "crop": (512, 1024), "short_side": 1024, "lr": 0.01},
+        "not released; mmsegmentation's usual schedule for DeepLabv3+ on Cityscapes",
+    ),
+}
+
+
+def training(protocol: str, **changes: Any) -> Training:
+    """Return the training settings of a protocol by name, with changes."""
+    if protocol not in PROTOCOLS:
+        raise unknown("protocol", protocol, PROTOCOLS)
+    return parse(Training, {**PROTOCOLS[protocol][0], **changes}, f"protocol '{protocol}'")
+
+
+class Task(BaseModel):
+    """What a network is trained and scored on: data, split, network, and how."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: str = Field(description="a folder made by `autoseg prepare`")
+    split: str | None = Field(default=None, description="a file made by `autoseg split`; null: split.json in `data`")
+    network: str = Field(description="see `autoseg.networks.NETWORKS`")
+    weights: str | None = Field(default=None, description="the encoder's: imagenet, a file, or null")
+    training: Training
+    conventions: SurrogateConventions = Field(
+        default=SurrogateConventions(), description="of the metrics that score: tolerance, boundary_radius, ..."
+    )

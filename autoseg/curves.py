@@ -10,11 +10,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from autoseg.errors import InputError, unknown
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 FAMILIES = ("bezier", "linear")
@@ -48,9 +50,9 @@ class Curve:
     def __init__(self, pieces: Sequence[Piece], start: float, end: float) -> None:
         self.pieces = tuple(pieces)
         self.start, self.end = start, end
+        self.delicate = self._delicate()
 
-    @property
-    def delicate(self) -> tuple[tuple[float, float], ...]:
+    def _delicate(self) -> tuple[tuple[float, float], ...]:
         """Where a rounding error of 6e-8 in y, that of a float32 near 1, would change g' by more than 2e-5 of itself.
 
         That is where D is small, so that |dD/dy| / D = 2 |a| / D^2 is large: after a knot, or before one. Near y = 0 a
@@ -93,22 +95,49 @@ class Curve:
         return torch.where(y >= 1, torch.full_like(y, self.end), value), slope
 
 
-def evaluate_piece(piece: Piece, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return g and g' of one piece at y (beyond the piece: anything finite).
+def evaluate_piece(
+    piece: Piece, y: Tensor, work: Sequence[Tensor | None] = (None, None, None)
+) -> tuple[Tensor, Tensor]:
+    """Return g and g' of one piece at y (beyond the piece: anything finite). `work` may lend memory like
+    y's: g is then in its last, g' in its second.
 
     s solves y = u0 + b s + a s^2 in the form s = 2x / (D + b), D = sqrt(b^2 + 4 a x), x = y - u0: it has no special
     case at a = 0 (control point in the middle) nor at b = 0 (on the left end), and no cancellation but D's own.
     """
+    import torch
+
     x = y - piece.u0 if piece.u0 else y
     if piece.a == 0 and piece.d == 0:  # a line
         rise = piece.c / piece.b
-        return x.mul(rise).add_(piece.v0), x.new_full(x.shape, rise)
-    root = x.mul(4 * piece.a).add_(piece.b**2).clamp_(min=STEEP**2).sqrt_()
-    half_s = (x / (root + piece.b)).clamp_(max=0.5)
-    value = half_s.mul(4 * piece.d).add_(2 * piece.c).mul_(half_s)
+        value = torch.add(_constant(piece.v0, y), x, alpha=rise, out=work[2])
+        return value, torch.full_like(x, rise) if work[1] is None else work[1].fill_(rise)
+    # constant + alpha * x in one pass over memory instead of two
+    root = torch.add(_constant(piece.b**2, y), x, alpha=4 * piece.a, out=work[0])
+    if min(piece.b**2, piece.b**2 + 4 * piece.a * (1 - piece.u0)) < 2 * STEEP**2:
+        root.clamp_(min=STEEP**2)
+    root.sqrt_()
+    half_s = torch.add(root, piece.b, out=work[1])
+    torch.div(x, half_s, out=half_s)
+    if (
+        piece.u0 + piece.b + piece.a < 1 or piece.a < 0
+    ):  # s can pass 1: y beyond the piece, or rounding where D is small
+        half_s.clamp_(max=0.5)
+    value = torch.add(_constant(2 * piece.c, y), half_s, alpha=4 * piece.d, out=work[2]).mul_(half_s)
     if piece.v0:
         value.add_(piece.v0)
-    return value, half_s.mul_(4 * piece.d).add_(piece.c).div_(root)
+    slope = torch.add(_constant(piece.c, y), half_s, alpha=4 * piece.d, out=half_s).div_(root)
+    return value, slope
+
+
+@lru_cache(maxsize=256)
+def _cached_constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    import torch
+
+    return torch.tensor(value, dtype=dtype, device=device)
+
+
+def _constant(value: float, like: Tensor) -> Tensor:
+    return _cached_constant(value, like.dtype, like.device)
 
 
 def _evaluate(curve: Curve, y: Tensor) -> Tensor:

@@ -183,7 +183,8 @@ class Formula:
     Args:
         name: how the metric is called wherever a metric name is accepted (in any case of letters).
         sums: from the prediction and the target, (N, C, H, W) maps, and the operations `ops`, the maps whose sums over
-            pixels the metric needs, by name. Use arithmetic and `ops` only: the operators are found by tracing.
+            pixels the metric needs, by name. Use arithmetic and `ops` only: the operators are found by tracing. A sum
+            named "target" tells a surrogate which classes are in the batch; else any pixel of a class does.
         per_class: from those sums, each of shape (C,), the score of each class; NaN where a class has none.
         weight: from those sums, how much each class weighs in the mean; None: all alike.
         void: "masked": void pixels are left out of every sum. "seen": they stay in, as pixels of no class, unless the
@@ -372,7 +373,7 @@ def _overlap(y_hat: Any, y: Any, ops: Ops) -> dict[str, Any]:
 
 def _boundary_overlap(y_hat: Any, y: Any, ops: Ops) -> dict[str, Any]:
     band = ops.band(y)
-    return {"inter": band * ops.AND("AND", y_hat, y), "union": band * ops.OR("OR", y_hat, y)}
+    return {"inter": band * ops.AND("AND", y_hat, y), "union": band * ops.OR("OR", y_hat, y), "target": band * y}
 
 
 def _boundary_match(y_hat: Any, y: Any, ops: Ops) -> dict[str, Any]:

@@ -11,8 +11,7 @@ curve are evaluated only where a probability reaches them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ from autoseg.curves import Curve, evaluate_piece
 from autoseg.formula import Conventions
 from autoseg.metrics import BITS, class_bits, differs, dilate, edges
 
-CHUNK = 2**16  # elements worked on at once: a few such float32 buffers fit into a core's cache
+CHUNK = 2**17  # elements worked on at once: fewer and the calls cost more than the work, more and they leave the cache
 
 
 class RegionKernel:
@@ -39,14 +38,15 @@ class RegionKernel:
     ) -> None:
         classes = logits.shape[1]
         self.logits = logits
-        self.p = p = logits.softmax(1)
+        self.p = p = _softmax(logits)
         self.labels = labels = labels.long()
+        areas = torch.bincount(labels.view(-1), minlength=classes + 1)
+        area = areas[:classes].double()
         void = labels == classes
-        if void.any():
-            p.mul_(~void.unsqueeze(1))  # g(0) = 0: a void pixel adds nothing to a sum and has no gradient
+        if areas[classes]:
+            p.mul_((~void).to(p.dtype).unsqueeze(1))  # g(0) = 0: a void pixel adds nothing to a sum, nor has a gradient
         self.index = labels.masked_fill(void, 0).unsqueeze(1)
         p_true = p.gather(1, self.index)
-        area = torch.bincount(labels.view(-1), minlength=classes + 1)[:classes].double()
         hit, slope = fast_value_and_slope(curve_and, p_true, self._exact_true)
         self.q_true = slope.mul_(p_true)
         inter = self._per_class(hit)
@@ -62,30 +62,38 @@ class RegionKernel:
     def _plane_sums(self, curve: Curve) -> Tensor:
         """Return the sums of g(p) over each of the N * C planes, and keep p g'(p)."""
         size = self.p.shape[-2] * self.p.shape[-1]
-        planes = self.p.view(-1, size)
-        sums, step = planes.new_empty(len(planes), dtype=torch.float64), max(CHUNK // size, 1)
+        planes, step = self.p.view(-1, size), _at_once(self.p)
+        sums = planes.new_empty(len(planes), dtype=torch.float64)
+        work = [planes.new_empty(step, size) for _ in range(3)]  # fresh memory is slower than all the arithmetic
+        q = None if self.q is None else self.q.view(-1, size)
         for first in range(0, len(planes), step):
-            some = slice(first, first + step)
-            value, slope = fast_value_and_slope(curve, planes[some], partial(self._exact, first * size))
-            sums[some] = value.sum(1, dtype=torch.float64)
-            if self.q is not None:
-                torch.mul(slope, planes[some], out=self.q.view(-1, size)[some])
+            some = slice(first, min(first + step, len(planes)))
+            value, slope = evaluate_piece(curve.pieces[0], planes[some], [w[: some.stop - first] for w in work])
+            sums[some] = value.sum(1)
+            if q is not None:
+                torch.mul(slope, planes[some], out=q[some])
+        # The first piece is right for most; mend the others.
+        there, few, g, dg = _beyond_first_piece(curve, self.p, self._exact)
+        wrong, _ = evaluate_piece(curve.pieces[0], self.p.view(-1)[there])
+        sums.index_add_(0, there // size, g - wrong)
+        if self.q is not None:
+            self.q.view(-1)[there] = (dg * few).to(self.q.dtype)
         return sums
 
-    def _exact(self, start: int, flat: Tensor) -> Tensor:
-        """Return p in float64 at flat indices counted from `start`."""
+    def _exact(self, flat: Tensor) -> Tensor:
+        """Return p in float64 at flat indices."""
         classes, size = self.p.shape[1], self.p.shape[-2] * self.p.shape[-1]
-        plane, pixel = (flat + start) // size, (flat + start) % size
+        plane, pixel = flat // size, flat % size
         image, class_ = plane // classes, plane % classes
         scores = self.logits.reshape(len(self.logits), classes, size)[image, :, pixel].double()
         p = scores.softmax(1).gather(1, class_.unsqueeze(1)).squeeze(1)
-        return p * (self.p.view(-1)[flat + start] > 0)  # void stays 0
+        return p * (self.p.view(-1)[flat] > 0)  # void stays 0
 
     def _exact_true(self, flat: Tensor) -> Tensor:
         """Return the true class's p in float64 at flat pixel indices."""
         size = self.p.shape[-2] * self.p.shape[-1]
         class_ = self.index.view(-1)[flat]
-        return self._exact(0, (flat // size * self.p.shape[1] + class_) * size + flat % size)
+        return self._exact((flat // size * self.p.shape[1] + class_) * size + flat % size)
 
     def _per_class(self, values: Tensor) -> Tensor:
         """Add up (N, 1, H, W) values by the class of their pixel, in float64."""
@@ -123,128 +131,184 @@ class BoundaryKernel:
         with_gradient: bool,
     ) -> None:
         n, classes = logits.shape[:2]
-        self.p = p = logits.softmax(1)
+        self.p = p = _softmax(logits)
         self.precision, self.recall = curves["precision"][0], curves["recall"][0]
         void = ~differs(labels, classes) if conventions.mask_void else None
-        self.valid = None if void is None else ~void
+        self.valid = None if void is None else (~void).to(p.dtype)
         edge = edges(labels, classes, void)
         self.near = _near_bits(labels, edge, classes, conventions.tolerance)
-        zeros = p.new_zeros(n * classes, dtype=torch.float64)
-        pred, matched = zeros.clone(), zeros.clone()
-        self.edge_hat = torch.empty_like(p)
-        self.by_p = torch.empty_like(p) if with_gradient else None
-        self.by_m = torch.empty_like(p) if with_gradient else None
+        self.work = [p.new_empty(_at_once(p), *p.shape[2:]) for _ in range(9)]
+        self.framed = [p.new_full((_at_once(p), p.shape[2] + 2, p.shape[3] + 2), 2.0) for _ in range(3)]
+        # The target's edge pixels, sorted by the plane (image, class) they are in.
+        image, row, column = edge.nonzero(as_tuple=True)
+        plane = image * classes + labels[image, row, column].long()
+        order = plane.argsort(stable=True)
+        self.plane, row, column = plane[order], row[order], column[order]
+        edge_counts = torch.bincount(plane, minlength=n * classes)
+        self.starts = [0, *edge_counts.cumsum(0).tolist()]
+        best, self.where = p.new_empty(len(plane)), torch.empty_like(plane)
+
+        pred, matched = (p.new_zeros(n, classes, dtype=torch.float64) for _ in range(2))
+        self.by_p, self.by_m = (torch.empty_like(p) if with_gradient else None for _ in range(2))
+        self.edge_hat = None if self.precision is None else torch.empty_like(p)
         for i, planes in _chunks(p):
             e = self._soft_edges(i, planes, curves)
-            pred[i * classes : (i + 1) * classes][planes] = e.sum((-2, -1), dtype=torch.float64)
+            pred[i, planes] = e.sum((-2, -1)).double()
+            some = self._edge_pixels(i, planes)
+            if some.start == some.stop:
+                continue  # no edge of these classes in the target: nothing to match
             hit = e if self.precision is None else self.precision.value_and_slope(e.clamp(0, 1))[0]
-            matched[i * classes : (i + 1) * classes][planes] = (hit * self._near(i, planes)).sum(
-                (-2, -1), dtype=torch.float64
+            matched[i, planes] = (
+                torch.mul(hit, self._near(i, planes), out=self.work[0][: len(e)]).sum((-2, -1)).double()
             )
-        # Recall asks for the greatest soft edge within the tolerance, at the target's edge pixels of their own class.
-        image, row, column = edge.nonzero(as_tuple=True)
-        class_ = labels[image, row, column].long()
-        best, self.where = _window_max(self.edge_hat, image, class_, row, column, conventions.tolerance)
-        self.where_class = class_
-        if self.recall is None:
-            found, self.recall_slope = best, None
-        else:
+            # Recall asks for the greatest soft edge within the tolerance of each edge pixel of the target.
+            first = i * classes + planes.start
+            best[some], self.where[some] = _window_max(
+                e, self.plane[some] - first, row[some], column[some], conventions.tolerance
+            )
+            self.where[some] += first * e[0].numel()
+        found, self.recall_slope = best, None
+        if self.recall is not None:
             inside = (best >= 0) & (best <= 1)
             found, slope = self.recall.value_and_slope(best.clamp(0, 1))
             self.recall_slope = slope * inside
+        matched_target = p.new_zeros(n * classes, dtype=torch.float64).index_add_(0, self.plane, found.double())
         self.sums = {
-            "pred": pred.view(n, classes).sum(0),
-            "matched_pred": matched.view(n, classes).sum(0),
-            "matched_target": torch.zeros(classes, dtype=torch.float64, device=p.device).index_add_(
-                0, class_, found.double()
-            ),
-            "target": torch.bincount(class_, minlength=classes).double(),
+            "pred": pred.sum(0),
+            "matched_pred": matched.sum(0),
+            "matched_target": matched_target.view(n, classes).sum(0),
+            "target": edge_counts.view(n, classes).sum(0).double(),
         }
-        if self.precision is None:
-            del self.edge_hat
+
+    def _edge_pixels(self, i: int, planes: slice) -> slice:
+        """Return which of the target's edge pixels are in some planes of image i."""
+        first = i * self.p.shape[1]
+        return slice(self.starts[first + planes.start], self.starts[first + planes.stop])
 
     def _soft_edges(self, i: int, planes: slice, curves: Mapping[str, tuple[Curve | None, Curve | None]]) -> Tensor:
         """Return OR - AND of p and its min-pooled map on some planes of image i; keep its derivatives by both."""
-        p, m = self.p[i, planes], _min_pool(self._filled(i, planes))
-        (and_p, and_m), (or_p, or_m) = (
-            [_value_and_slope(g, x) for g, x in zip(curves[op], (p, m), strict=True)] for op in ("edge.AND", "edge.OR")
-        )
-        e = self.edge_hat[i, planes]
-        # OR - AND = 1 - (1 - g3)(1 - g4) - g1 g2
-        not_p, not_m = 1 - or_p[0], 1 - or_m[0]
-        torch.mul(not_p, not_m, out=e).neg_().add_(1).addcmul_(and_p[0], and_m[0], value=-1)
+        p = self.p[i, planes]
+        w = [buffer[: len(p)] for buffer in self.work]
+        m = w[8].copy_(self._min_pool(i, planes)[2][:, 1:-1, 1:-1])
+        g1, dg1 = _value_and_slope(curves["edge.AND"][0], p, (w[0], w[1], w[2]))
+        g2, dg2 = _value_and_slope(curves["edge.AND"][1], m, (w[0], w[3], w[4]))
+        # OR - AND = 1 - (1 - g3)(1 - g4) - g1 g2; the two halves after each other, to need less memory
+        e = torch.mul(g1, g2, out=w[5])
+        dg1.mul_(g2)
+        dg2.mul_(g1)
+        g3, dg3 = _value_and_slope(curves["edge.OR"][0], p, (w[0], w[6], w[2]))
+        g4, dg4 = _value_and_slope(curves["edge.OR"][1], m, (w[0], w[7], w[4]))
+        not3, not4 = g3.neg_().add_(1), g4.neg_().add_(1)
+        e.addcmul_(not3, not4).neg_().add_(1)
         if self.by_p is not None and self.by_m is not None:
-            torch.mul(or_p[1], not_m, out=self.by_p[i, planes]).addcmul_(and_p[1], and_m[0], value=-1)
-            torch.mul(or_m[1], not_p, out=self.by_m[i, planes]).addcmul_(and_p[0], and_m[1], value=-1)
+            torch.mul(dg3, not4, out=self.by_p[i, planes]).sub_(dg1)
+            torch.mul(dg4, not3, out=self.by_m[i, planes]).sub_(dg2)
         if self.valid is not None:
             e.mul_(self.valid[i])
+        if self.edge_hat is not None:
+            self.edge_hat[i, planes] = e
         return e
 
-    def _filled(self, i: int, planes: slice) -> Tensor:
-        """Return p, with ones where void is masked: what the min-pooling sees."""
+    def _min_pool(self, i: int, planes: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Return p in a frame of twos, its minimum over three columns, and over 3x3; the frame never is the minimum."""
         p = self.p[i, planes]
-        return p if self.valid is None else p.masked_fill(~self.valid[i], 1)
+        x, rows, both = (buffer[: len(p)] for buffer in self.framed)
+        x[:, 1:-1, 1:-1] = p if self.valid is None else torch.where(self.valid[i] > 0, p, 1.0)
+        _min_of_three(x, 1, rows)
+        _min_of_three(rows, x.shape[2], both)
+        return x, rows, both
 
     def _near(self, i: int, planes: slice) -> Tensor:
         """Return, as 0 and 1, where an edge of the target's same class is within the tolerance."""
-        numbers = range(*planes.indices(self.p.shape[1]))
-        return torch.stack([(self.near[c // BITS][i] >> (c % BITS)) & 1 for c in numbers]).to(self.p.dtype)
+        out = self.work[8][: planes.stop - planes.start]
+        for word in range(planes.start // BITS, (planes.stop - 1) // BITS + 1):
+            first, stop = max(planes.start, word * BITS), min(planes.stop, (word + 1) * BITS)
+            bits = self.near[word][i]
+            numbers = torch.arange(first - word * BITS, stop - word * BITS, dtype=bits.dtype, device=bits.device)
+            bit = (torch.ones_like(numbers) << numbers).view(-1, 1, 1)
+            torch.eq(bits & bit, bit, out=out[first - planes.start : stop - planes.start])
+        return out
 
     def gradient(self, by_sum: Mapping[str, Tensor]) -> Tensor:
         """Return the derivative by the logits, given the derivative by each sum; the kernel is used up."""
         assert self.by_p is not None
         assert self.by_m is not None
-        p, kind, classes = self.p, self.p.dtype, self.p.shape[1]
-        by_pred, by_matched, by_found = (by_sum[name].to(kind) for name in ("pred", "matched_pred", "matched_target"))
-        found = by_found[self.where_class]
+        p, classes = self.p, self.p.shape[1]
+        by_pred, by_matched, by_found = (
+            by_sum[name].to(p.dtype) for name in ("pred", "matched_pred", "matched_target")
+        )
+        found = by_found[self.plane % classes]
         if self.recall_slope is not None:
             found = found * self.recall_slope
-        t = self.by_p
-        starts, order = _by_plane(self.where, p)
-        where, found = self.where[order], found[order]
-        size = p.shape[-2] * p.shape[-1]
+        constant = by_pred.tolist()
+        framed = [torch.zeros_like(self.framed[0]) for _ in range(3)]
+        t, size = self.by_p, p.shape[-2] * p.shape[-1]
         for i, planes in _chunks(p):
-            w = self._near(i, planes)
-            if self.precision is not None:
-                e = self.edge_hat[i, planes]
-                w *= self.precision.value_and_slope(e.clamp(0, 1))[1] * ((e >= 0) & (e <= 1))
-            w = w.mul_(by_matched[planes].view(-1, 1, 1)).add_(by_pred[planes].view(-1, 1, 1))
-            first, last = (i * classes + c for c in (planes.start, planes.stop))
-            some = slice(int(starts[first]), int(starts[last]))
-            w.view(-1).index_add_(0, where[some] - first * size, found[some])
+            some = self._edge_pixels(i, planes)
+            if some.start == some.stop:
+                w = self.work[8][: planes.stop - planes.start]
+                for k, c in enumerate(range(planes.start, planes.stop)):
+                    w[k] = constant[c]
+            else:
+                w = self._near(i, planes)
+                if self.precision is not None and self.edge_hat is not None:
+                    e = self.edge_hat[i, planes]
+                    w *= self.precision.value_and_slope(e.clamp(0, 1))[1] * ((e >= 0) & (e <= 1))
+                w = w.mul_(by_matched[planes].view(-1, 1, 1)).add_(by_pred[planes].view(-1, 1, 1))
+                w.view(-1).index_add_(0, self.where[some] - (i * classes + planes.start) * size, found[some])
             if self.valid is not None:
                 w *= self.valid[i]
-            by_min = _min_pool_gradient(self._filled(i, planes), self.by_m[i, planes].mul_(w))
-            if self.valid is not None:
-                by_min *= self.valid[i]
-            t[i, planes].mul_(w).add_(by_min).mul_(p[i, planes])
+            x, rows, both = self._min_pool(i, planes)
+            down, across, spare = (buffer[: len(x)] for buffer in framed)
+            torch.mul(self.by_m[i, planes], w, out=self.by_m[i, planes])
+            down[:, 1:-1, 1:-1] = self.by_m[i, planes]
+            _route(rows, both, down, x.shape[2], across, spare)
+            _route(x, rows, across, 1, down, spare)
+            t[i, planes].mul_(w).add_(down[:, 1:-1, 1:-1]).mul_(p[i, planes])
+        if self.valid is not None:
+            t.mul_(self.valid.unsqueeze(1))
         return _softmax_gradient(t, p)
 
 
-def _value_and_slope(curve: Curve | None, x: Tensor) -> tuple[Tensor, Tensor]:
-    return (x, torch.ones_like(x)) if curve is None else fast_value_and_slope(curve, x)
+def _value_and_slope(curve: Curve | None, x: Tensor, work: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return g(x) and g'(x) in the last two buffers of `work`: memory that the caller may overwrite."""
+    if curve is None:
+        return work[2].copy_(x), work[1].fill_(1)
+    return fast_value_and_slope(curve, x, None, work)
 
 
 def fast_value_and_slope(
-    curve: Curve, y: Tensor, exact: Callable[[Tensor], Tensor] | None = None
+    curve: Curve,
+    y: Tensor,
+    exact: Callable[[Tensor], Tensor] | None = None,
+    work: Sequence[Tensor | None] = (None,) * 3,
 ) -> tuple[Tensor, Tensor]:
-    """Return g(y) and g'(y), as precise as float64 where y passes the first piece, which few y do.
-
-    Where the curve is delicate, y itself is not precise enough: `exact` gives it in float64, for flat indices.
-    """
-    value, slope = evaluate_piece(curve.pieces[0], y)
-    delicate = curve.delicate
-    start = min([1.0, *(piece.u0 for piece in curve.pieces[1:]), *(low for low, _ in delicate)])
-    there = _reaching(y.reshape(-1), start)
-    if len(there):
-        few = y.reshape(-1)[there].double()
-        for low, high in delicate if exact is not None else ():
-            zone = ((few >= low - 1e-6) & (few <= high + 1e-6)).nonzero().view(-1)
-            if len(zone) and exact is not None:
-                few[zone] = exact(there[zone])
-        g, dg = curve.value_and_slope(few)
-        value.view(-1)[there], slope.view(-1)[there] = g.to(y.dtype), dg.to(y.dtype)
+    """Return g(y) and g'(y); `work` may lend memory like y's. For `exact`, see `_beyond_first_piece`."""
+    value, slope = evaluate_piece(curve.pieces[0], y, work)
+    if len(curve.pieces) == 1 and exact is None:
+        return value, slope
+    there, _, g, dg = _beyond_first_piece(curve, y, exact)
+    value.view(-1)[there], slope.view(-1)[there] = g.to(y.dtype), dg.to(y.dtype)
     return value, slope
+
+
+def _beyond_first_piece(
+    curve: Curve, y: Tensor, exact: Callable[[Tensor], Tensor] | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return where y passes the curve's first piece, as flat indices, and y, g(y) and g'(y) there, in float64.
+
+    Few y do, so this may be slow and precise. Where the curve is delicate, y itself is not precise enough: `exact`
+    gives it in float64, for flat indices.
+    """
+    starts = [piece.u0 for piece in curve.pieces[1:]] + [low for low, _ in curve.delicate if exact is not None]
+    there = _reaching(y.reshape(-1), min(starts, default=2.0))
+    few = y.reshape(-1)[there].double()
+    if exact is not None:
+        for low, high in curve.delicate:
+            zone = ((few >= low - 1e-6) & (few <= high + 1e-6)).nonzero().view(-1)
+            if len(zone):
+                few[zone] = exact(there[zone])
+    return there, few, *curve.value_and_slope(few)
 
 
 def _reaching(y: Tensor, start: float) -> Tensor:
@@ -252,6 +316,22 @@ def _reaching(y: Tensor, start: float) -> Tensor:
     if y.device.type == "cpu":
         return torch.from_numpy((y.numpy() >= y.new_tensor(start).numpy()).nonzero()[0])
     return (y >= start).nonzero().view(-1)
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    """Return the softmax over classes; on a CPU image by image, which is quicker than torch's own over this axis."""
+    if logits.device.type != "cpu":
+        return logits.softmax(1)
+    p = torch.empty_like(logits)
+    for z, out in zip(logits, p, strict=True):
+        torch.sub(z, z.amax(0), out=out).exp_()
+        out.div_(out.sum(0))
+    return p
+
+
+def _at_once(p: Tensor) -> int:
+    """Return how many planes to work on at once: on a CPU few, so that they stay in the cache."""
+    return max(CHUNK // (p.shape[-2] * p.shape[-1]), 1) if p.device.type == "cpu" else p.shape[0] * p.shape[1]
 
 
 def _softmax_gradient(t: Tensor, p: Tensor) -> Tensor:
@@ -263,50 +343,29 @@ def _softmax_gradient(t: Tensor, p: Tensor) -> Tensor:
 
 def _chunks(p: Tensor) -> Iterator[tuple[int, slice]]:
     """Yield (image, planes) with about CHUNK elements each."""
-    classes, step = p.shape[1], max(CHUNK // (p.shape[-2] * p.shape[-1]), 1)
+    classes, step = p.shape[1], _at_once(p)
     for i in range(len(p)):
         for first in range(0, classes, step):
             yield i, slice(first, min(first + step, classes))
 
 
-def _min_pool(x: Tensor) -> Tensor:
-    """Return the minimum over the 3x3 window, ones outside."""
-    return _min_of_three(_min_of_three(x, -1), -2)
+def _min_of_three(x: Tensor, step: int, out: Tensor) -> None:
+    """Put into out the least of x and its two neighbours `step` elements away; framed maps make this one flat shift."""
+    x, out = x.view(-1), out.view(-1)
+    inner = out[step:-step]
+    torch.minimum(x[: -2 * step], x[step:-step], out=inner)
+    torch.minimum(inner, x[2 * step :], out=inner)
 
 
-def _min_pool_gradient(x: Tensor, gradient: Tensor) -> Tensor:
-    """Return the gradient by x of its 3x3 min-pooling, given that by the minimum; a tie goes to the first."""
-    rows = _min_of_three(x, -1)
-    gradient = _route(rows, _min_of_three(rows, -2), gradient, -2)
-    return _route(x, rows, gradient, -1)
-
-
-def _min_of_three(x: Tensor, dim: int) -> Tensor:
-    size = x.shape[dim]
-    out = x.clone()
-    if size > 1:
-        left, right = out.narrow(dim, 0, size - 1), out.narrow(dim, 1, size - 1)
-        torch.minimum(left, x.narrow(dim, 1, size - 1), out=left)
-        torch.minimum(right, x.narrow(dim, 0, size - 1), out=right)
-    return out
-
-
-def _route(x: Tensor, least: Tensor, gradient: Tensor, dim: int) -> Tensor:
-    """Send the gradient at each window of three along dim to the first of its elements that is the least."""
-    size = x.shape[dim]
-    if size == 1:
-        return gradient
-    rest = gradient.clone()
-    out = torch.zeros_like(gradient)
-    for offset in (-1, 0, 1):
-        windows = slice(max(-offset, 0), size - max(offset, 0))  # the windows that have such an element
-        sources = slice(max(offset, 0), size + min(offset, 0))
-        inside = rest.narrow(dim, windows.start, windows.stop - windows.start)
-        here = x.narrow(dim, sources.start, sources.stop - sources.start)
-        sent = inside * (here == least.narrow(dim, windows.start, windows.stop - windows.start))
-        out.narrow(dim, sources.start, sources.stop - sources.start).add_(sent)
-        inside.sub_(sent)
-    return out
+def _route(x: Tensor, least: Tensor, gradient: Tensor, step: int, out: Tensor, spare: Tensor) -> None:
+    """Send the gradient by the least of three back to the first of the three that is the least; see `_min_of_three`."""
+    x, least, out, spare = x.view(-1), least.view(-1)[step:-step], out.view(-1).zero_(), spare.view(-1)[step:-step]
+    rest = gradient.view(-1)[step:-step]
+    for source in (slice(None, -2 * step), slice(step, -step)):
+        torch.eq(x[source], least, out=spare).mul_(rest)
+        out[source].add_(spare)
+        rest.sub_(spare)
+    out[2 * step :].add_(rest)
 
 
 def _near_bits(labels: Tensor, edge: Tensor, classes: int, tolerance: int) -> list[Tensor]:
@@ -314,32 +373,21 @@ def _near_bits(labels: Tensor, edge: Tensor, classes: int, tolerance: int) -> li
     return [dilate(class_bits(labels, edge, first, classes), tolerance) for first in range(0, classes, BITS)]
 
 
-def _window_max(
-    x: Tensor, image: Tensor, class_: Tensor, row: Tensor, column: Tensor, radius: int
-) -> tuple[Tensor, Tensor]:
-    """Return the maximum of x over the square around each of some pixels, and where in x (flat) it is first reached."""
-    classes, height, width = x.shape[1:]
-    rows = _running_max(x, min(radius, width - 1))
-    base = (image * classes + class_) * (height * width)
-    span = torch.arange(-min(radius, height - 1), min(radius, height - 1) + 1, device=x.device)
-    near_rows = (row.unsqueeze(1) + span).clamp_(0, height - 1)
-    best, which = rows.view(-1)[base.unsqueeze(1) + near_rows * width + column.unsqueeze(1)].max(1)
-    best_row = near_rows.gather(1, which.unsqueeze(1)).squeeze(1)
-    span = torch.arange(-min(radius, width - 1), min(radius, width - 1) + 1, device=x.device)
-    near_columns = (column.unsqueeze(1) + span).clamp_(0, width - 1)
-    start = base + best_row * width
-    which = x.view(-1)[start.unsqueeze(1) + near_columns].argmax(1)
-    return best, start + near_columns.gather(1, which.unsqueeze(1)).squeeze(1)
-
-
-def _running_max(x: Tensor, radius: int) -> Tensor:
-    """Return the maximum over 2 radius + 1 neighbours along the last axis."""
-    return torch.nn.functional.max_pool2d(x, (1, 2 * radius + 1), stride=1, padding=(0, radius))
-
-
-def _by_plane(where: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where each plane's entries start once sorted by plane, and the order that sorts them."""
-    planes = where // (p.shape[-2] * p.shape[-1])
-    order = planes.argsort(stable=True)
-    counts = torch.bincount(planes, minlength=p.shape[0] * p.shape[1])
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)]), order
+def _window_max(x: Tensor, plane: Tensor, row: Tensor, column: Tensor, radius: int) -> tuple[Tensor, Tensor]:
+    """Return the maximum of x (planes, H, W) over the square around some pixels, and where (flat) it first is."""
+    height, width = x.shape[1:]
+    up, side = min(radius, height - 1), min(radius, width - 1)
+    wide = width + 2 * side
+    padded = torch.nn.functional.pad(x, (side, side), value=-2.0)  # soft edges are in [-1, 1]
+    runs, covered = padded.view(-1), 1
+    while covered < 2 * side + 1:  # by doubling; runs[k] is the maximum of padded[k : k + covered]
+        step = min(covered, 2 * side + 1 - covered)
+        runs = torch.maximum(runs[:-step], runs[step:])
+        covered += step
+    near_rows = (row.unsqueeze(1) + torch.arange(-up, up + 1, device=x.device)).clamp_(0, height - 1)
+    start = plane * height
+    best, which = runs[(start.unsqueeze(1) + near_rows) * wide + column.unsqueeze(1)].max(1)
+    best_row = start + near_rows.gather(1, which.unsqueeze(1)).squeeze(1)
+    across = (best_row * wide + column).unsqueeze(1) + torch.arange(2 * side + 1, device=x.device)
+    offset = padded.view(-1)[across].argmax(1)
+    return best, best_row * width + column + offset - side

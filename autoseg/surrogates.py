@@ -196,7 +196,7 @@ class SurrogateLoss(torch.nn.Module):
         y_hat, y = logits.softmax(1), formula.one_hot(labels, classes, None).to(logits.dtype)
         curves = {operator: (a or _identity, b or _identity) for operator, (a, b) in self._curves.items()}
         sums = self.formula.sum_maps(y_hat, y, y.sum(1, keepdim=True), self.conventions, curves)
-        loss, by_sum = self._loss_of_sums(sums, y.sum((0, 2, 3)) > 0)
+        loss, by_sum = self._loss_of_sums(sums, sums.get("target", y.sum((0, 2, 3))) > 0)
         # The loss as a linear function of this rank's sums: the same value, and the gradient that belongs to it.
         linear = sum((by_sum[name].to(value.dtype) * value).sum() for name, value in sums.items())
         assert isinstance(linear, Tensor)
@@ -219,6 +219,8 @@ class _KernelLoss(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (by_logits,) = ctx.saved_tensors
+        if gradient.device.type == "cpu" and gradient == 1:  # as from loss.backward(): spare one more map of this size
+            return by_logits, None, None
         return by_logits * gradient, None, None
 
 

@@ -38,7 +38,7 @@ def candidates() -> dict:
 
 
 def _peers() -> dict:
-    import autoseg._torchvision  # noqa: F401  # lets smp import torchvision beside a CPU-only torch
+    import autoseg._torchvision  # noqa: F401, I001  # first: lets smp import torchvision beside a CPU-only torch
     from monai.losses import DiceLoss as MonaiDice
     from segmentation_models_pytorch.losses import DiceLoss, LovaszLoss
 
@@ -102,7 +102,8 @@ def main() -> None:
         "losses",
         "## Losses\n\n`make bench-losses`: forward + backward on one CPU thread, as multiples of "
         f"`torch.nn.functional.cross_entropy` in the same run (CE itself: {ms}); peak extra memory of one step in "
-        "multiples of the logits' size (at 8 x 21 x 256 x 256, in a process of its own). Blob-like labels, 6 % void.\n\n"
+        "multiples of the logits' size (at 8 x 21 x 256 x 256, in a process of its own). Blob-like labels, 6 % void."
+        "\n\n"
         + table(
             ["loss", *(" x ".join(map(str, s)) for s in SHAPES), "peak memory", "time, required", "time, target"], rows
         ),

@@ -28,7 +28,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("autoseg", {"torch", "optuna", "numpy"}),
         ("autoseg.cli", {"torch", "optuna"}),
         ("autoseg.formula", {"torch", "optuna"}),
+        ("autoseg.surrogate_json", {"torch", "optuna"}),
         ("autoseg.metrics", {"optuna", "scipy", "torchvision"}),
+        ("autoseg.losses", {"optuna", "scipy", "torchvision"}),
     ],
 )
 def test_a_module_imports_only_what_its_layer_needs(module, forbidden):
@@ -47,6 +49,13 @@ def test_the_conda_file_has_the_same_pins_as_the_constraints():
 def test_the_version_is_written_the_same_everywhere():
     assert f'version = "{autoseg.__version__}"' in (ROOT / "pyproject.toml").read_text()
     assert f"version: {autoseg.__version__}" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_code_in_the_readme_runs():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 4
+    done = run("-c", "\n".join(blocks))
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_make_target_is_explained():

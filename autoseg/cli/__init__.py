@@ -15,7 +15,7 @@ from autoseg import __version__
 from autoseg.errors import InputError
 
 # In the order of the data flow.
-VERBS: tuple[str, ...] = ("ask", "rescore", "select", "search")
+VERBS: tuple[str, ...] = ("prepare", "split", "ask", "rescore", "select", "search", "doctor")
 
 
 def build_parser() -> argparse.ArgumentParser:

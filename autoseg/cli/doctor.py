@@ -1,0 +1,74 @@
+"""Look for everything that would go wrong, before anything is spent: all problems at once, each with its cure.
+
+Exit code 0: nothing stands in the way (remarks may be listed); 2: there are problems.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+from autoseg.cli.sources import DISK_KINDS, add_source_arguments, add_workers, find_source
+from autoseg.problems import Problem, errors, listing, warnings
+
+HELP = "list everything that is wrong with a data set, with cures"
+
+
+class Subject(NamedTuple):
+    """Something that can be examined: its help, its arguments, and the check that returns all its problems."""
+
+    help: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    check: Callable[[argparse.Namespace], list[Problem]]
+
+
+def _data_set(kind: str) -> Subject:
+    def arguments(parser: argparse.ArgumentParser) -> None:
+        add_source_arguments(parser, kind)
+        add_workers(parser)
+
+    def check(args: argparse.Namespace) -> list[Problem]:
+        from autoseg.data.check import check
+
+        return check(find_source(args, kind, lambda line: print(line, file=sys.stderr)), args.workers)
+
+    return Subject(DISK_KINDS[kind], arguments, check)
+
+
+def _prepared() -> Subject:
+    def arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("data", metavar="DIR", help="a folder made by `autoseg prepare`")
+        add_workers(parser)
+
+    def check(args: argparse.Namespace) -> list[Problem]:
+        from autoseg.data.check import check_prepared
+        from autoseg.data.prepared import Prepared
+
+        return check_prepared(Prepared.open(args.data), args.workers)
+
+    return Subject("a prepared data set: its caches and original files against their checksums", arguments, check)
+
+
+SUBJECTS: dict[str, Subject] = {**{kind: _data_set(kind) for kind in DISK_KINDS}, "prepared": _prepared()}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add one sub-command per subject."""
+    subjects = parser.add_subparsers(dest="subject", metavar="SUBJECT", required=True)
+    for name, subject in SUBJECTS.items():
+        subject.add_arguments(subjects.add_parser(name, help=subject.help, description=subject.help))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Examine the subject and print all that was found."""
+    found = SUBJECTS[args.subject].check(args)
+    wrong, remarks = errors(found), warnings(found)
+    if wrong:
+        print(f"{len(wrong)} problem{'s' * (len(wrong) > 1)}:\n{listing(wrong)}")
+    if remarks:
+        print(f"{len(remarks)} remark{'s' * (len(remarks) > 1)}:\n{listing(remarks)}")
+    if not wrong:
+        print(f"{args.subject}: no problem found.")
+    return 2 if wrong else 0

@@ -1,0 +1,45 @@
+"""Divide the training set of a prepared data set into training and hold-out images, once and for all.
+
+A search trains on the first and is scored on the second; the validation set is never looked at. Train, hold-out and
+validation are proven disjoint, by id and by image content.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from autoseg.errors import InputError
+
+HELP = "hold training images out for the search"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `autoseg split`."""
+    parser.add_argument("data", metavar="DIR", help="a folder made by `autoseg prepare`")
+    parser.add_argument(
+        "--hold-out",
+        metavar="N",
+        help="a number of images, or a fraction: 0.2 or 20%% (default: voc 1500, cityscapes 500, else 0.2)",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="another seed, another hold-out (default 0)")
+    parser.add_argument("--out", metavar="FILE", help="where to write it (default: DIR/split.json)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the split."""
+    from autoseg.data.prepared import Prepared
+    from autoseg.data.split import make_split, parse_hold_out
+
+    hold_out = None if args.hold_out is None else parse_hold_out(args.hold_out)
+    split = make_split(Prepared.open(args.data).index, hold_out, args.seed)
+    out = Path(args.out) if args.out else Path(args.data) / "split.json"
+    try:
+        split.save(out)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written ({error.strerror}); give another file with `--out`.") from None
+    print(
+        f"{out}: {len(split.train)} train, {len(split.hold_out)} hold-out, {len(split.val)} val, disjoint.",
+        file=sys.stderr,
+    )

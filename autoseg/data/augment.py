@@ -1,0 +1,200 @@
+"""Augmentation, with albumentations: scale, crop, flip, photometric distortion; and the fixed view for scoring.
+
+Scaling and cropping are one step: the window that ends up in the crop is cut out first and only it is resized.
+Masks take the label under each pixel's centre; nothing is ever interpolated between labels.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+# albumentations asks the network for newer releases when it is imported; compute nodes have none.
+os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
+import albumentations as A  # type: ignore[import-untyped]
+import cv2
+
+from autoseg.data.cache import resize_mask
+from autoseg.data.model import VOID
+from autoseg.data.reading import Array
+
+# A crop is too small to share out, and worker processes share the cores already.
+cv2.setNumThreads(0)
+
+MEAN = (0.485, 0.456, 0.406)  # ImageNet's, of channels in [0, 1]
+STD = (0.229, 0.224, 0.225)
+_PADDING = tuple(round(255 * mean) for mean in MEAN)  # zero, once normalised
+_LEVELS = np.arange(256, dtype=np.float32)
+_NORMALIZED = [((_LEVELS / 255 - mean) / std).astype(np.float32) for mean, std in zip(MEAN, STD, strict=True)]
+
+
+class ScaledCrop(A.DualTransform):
+    """Resize so that the short side is about `short_side` times U(scale), and cut a random window of `crop` from it.
+
+    A window in which one class has more than `max_share` of the pixels that are not void is drawn anew, up to `tries`
+    times. What the picture does not fill is padded, the mask with void.
+    """
+
+    def __init__(
+        self,
+        short_side: int,
+        crop: tuple[int, int],
+        scale: tuple[float, float] = (0.5, 2.0),
+        max_share: float = 0.75,
+        tries: int = 10,
+    ) -> None:
+        super().__init__(p=1.0)
+        self.short_side, self.crop, self.scale, self.max_share, self.tries = short_side, crop, scale, max_share, tries
+
+    def get_params_dependent_on_data(self, params: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+        """Draw the scale and the window."""
+        mask = data["mask"]
+        height, width = mask.shape
+        zoom = self.py_random.uniform(*self.scale) * self.short_side / min(height, width)
+        # The window in the picture's own pixels, and its size once resized (smaller than the crop: to be padded).
+        window = [min(side, max(1, round(want / zoom))) for side, want in zip(mask.shape, self.crop, strict=True)]
+        size = [min(want, max(1, round(side * zoom))) for side, want in zip(window, self.crop, strict=True)]
+        for _ in range(self.tries):
+            top, left = (self.py_random.randint(0, side - part) for side, part in zip(mask.shape, window, strict=True))
+            place = np.s_[top : top + window[0], left : left + window[1]]
+            labels = resize_mask(mask[place], *size)
+            if largest_share(labels) < self.max_share:
+                break
+        return {"place": place, "labels": labels}
+
+    def apply(self, img: Array, place: Any, labels: Array, **params: Any) -> Array:
+        """Resize the window of the image."""
+        small = cv2.resize(img[place], labels.shape[::-1], interpolation=cv2.INTER_LINEAR)
+        return _pad(small, self.crop, _PADDING)
+
+    def apply_to_mask(self, mask: Array, labels: Array, **params: Any) -> Array:
+        """Return the window of the mask, which was resized when it was chosen."""
+        return _pad(labels, self.crop, VOID)
+
+
+class PhotometricDistortion(A.ImageOnlyTransform):
+    """SSD's distortion as mmseg applies it: brightness, contrast, saturation, hue, each with probability 1/2.
+
+    Contrast comes before saturation and hue or after them, with equal probability.
+    """
+
+    def __init__(self, brightness: float = 32, contrast: float = 0.5, saturation: float = 0.5, hue: float = 18) -> None:
+        super().__init__(p=1.0)
+        self.brightness, self.contrast, self.saturation, self.hue = brightness, contrast, saturation, hue
+
+    def get_params(self) -> dict[str, Any]:
+        """Draw what is changed, and by how much."""
+        draw = self.py_random
+
+        def maybe(width: float) -> float:
+            return draw.uniform(-width, width) if draw.random() < 0.5 else 0.0
+
+        return {
+            "shift": maybe(self.brightness),
+            "gain": 1 + maybe(self.contrast),
+            "gain_first": draw.random() < 0.5,
+            "saturation": 1 + maybe(self.saturation),
+            "hue": round(maybe(self.hue)),
+        }
+
+    def apply(
+        self, img: np.ndarray, shift: float, gain: float, gain_first: bool, saturation: float, hue: int, **params: Any
+    ) -> np.ndarray:
+        """Change the image: all steps are tables of 256 values."""
+        if shift or (gain_first and gain != 1):
+            shifted = np.minimum(np.maximum(_LEVELS + shift, 0), 255)
+            img = cv2.LUT(img, _table(shifted * gain if gain_first else shifted))
+        if saturation != 1 or hue:
+            hsv = cv2.cvtColor(img, cv2.COLOR_RGB2HSV)
+            table = np.empty((1, 256, 3), np.uint8)
+            table[0, :, 0] = (_LEVELS + hue) % 180
+            table[0, :, 1] = _table(_LEVELS * saturation)
+            table[0, :, 2] = _LEVELS
+            img = cv2.cvtColor(cv2.LUT(hsv, table), cv2.COLOR_HSV2RGB)
+        return img if gain_first or gain == 1 else cv2.LUT(img, _table(_LEVELS * gain))
+
+
+class Augmentation:
+    """What a training sample goes through; equal random generators give equal samples.
+
+    The proxy task of the paper is `Augmentation(short_side=128, crop=(128, 128))` on the cache, its retraining on VOC
+    `Augmentation(short_side=512, crop=(512, 512))` on the original files.
+    """
+
+    def __init__(
+        self,
+        short_side: int,
+        crop: tuple[int, int],
+        scale: tuple[float, float] = (0.5, 2.0),
+        max_share: float = 0.75,
+        flip: float = 0.5,
+        photometric: bool = True,
+    ) -> None:
+        steps: list[A.BasicTransform] = [ScaledCrop(short_side, crop, scale, max_share), A.HorizontalFlip(p=flip)]
+        if photometric:
+            steps.append(PhotometricDistortion())
+        self.compose = A.Compose(steps, is_check_shapes=False)  # `prepare` has checked every pair
+
+    def __call__(self, image: Array, mask: Array, seed: int) -> tuple[Array, Array]:
+        """Return a uint8 crop of image and mask, a function of the arguments alone."""
+        draw = random.Random(seed)
+        self.compose.set_random_state(np.random.Generator(np.random.SFC64(seed)), draw)
+        done = self.compose(image=image, mask=mask)
+        return done["image"], done["mask"]
+
+
+class CenterView:
+    """The view that is scored in the proxy task: short side `size`, centre crop `size` x `size`, no randomness."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __call__(self, image: Array, mask: Array) -> tuple[Array, Array]:
+        """Return a uint8 crop of image and mask."""
+        side = min(mask.shape)
+        top, left = ((length - side) // 2 for length in mask.shape)
+        place = np.s_[top : top + side, left : left + side]
+        # Averaging areas is right for shrinking; it falls back to linear where a small picture must grow.
+        small = cv2.resize(image[place], (self.size, self.size), interpolation=cv2.INTER_AREA)
+        return small.astype(np.uint8, copy=False), resize_mask(mask[place], self.size, self.size)
+
+
+def largest_share(labels: Array) -> float:
+    """Return the share of the most frequent class among the pixels that are not void (1 if there are none).
+
+    >>> largest_share(np.array([[0, 0, 3, 255]], np.uint8))
+    0.6666666666666666
+    """
+    counts = cv2.calcHist([labels], [0], None, [VOID], [0, VOID])  # twice as fast as bincount; void falls outside
+    total = float(counts.sum())
+    return float(counts.max()) / total if total else 1.0
+
+
+def normalize(images: Sequence[Array]) -> np.ndarray:
+    """Return images (H, W, 3) of one size as float32 (N, 3, H, W), ImageNet's mean and deviation removed.
+
+    >>> normalize([np.full((1, 1, 3), 255, np.uint8)]).round(1).ravel().tolist()
+    [2.200000047683716, 2.4000000953674316, 2.5999999046325684]
+    """
+    batch = np.empty((len(images), 3, *images[0].shape[:2]), np.float32)
+    for image, planes in zip(images, batch, strict=True):
+        for channel, plane, table in zip(cv2.split(image), planes, _NORMALIZED, strict=True):
+            cv2.LUT(channel, table, dst=plane)  # straight into the batch: nothing is stacked afterwards
+    return batch
+
+
+def _table(levels: np.ndarray) -> Array:
+    return np.minimum(np.rint(levels), 255).astype(np.uint8)
+
+
+def _pad(picture: Array, crop: tuple[int, int], value: Any) -> Array:
+    height, width = picture.shape[:2]
+    if (height, width) == crop:
+        return picture
+    return cv2.copyMakeBorder(
+        picture, 0, crop[0] - height, 0, crop[1] - width, cv2.BORDER_CONSTANT, value=value
+    ).astype(np.uint8, copy=False)

@@ -1,0 +1,221 @@
+"""The checks `doctor` and `prepare` share: headers first, then every byte of every file, then the set as a whole."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from tqdm import tqdm
+
+from autoseg.data.cache import Cache
+from autoseg.data.model import VOID, Entry, Slot
+from autoseg.data.prepared import Prepared
+from autoseg.data.reading import Array, Unreadable, decode_image, decode_mask, read_bytes, read_header, remarks, sha256
+from autoseg.data.source import Sample, Source, locate
+from autoseg.errors import InputError
+from autoseg.problems import Problem, errors
+
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A sample read in full: its index entry and its pixels."""
+
+    entry: Entry
+    image: Array
+    mask: Array
+    warnings: list[Problem]
+
+
+def in_parallel(function: Callable[[Given], Result], items: list[Given], workers: int, title: str) -> Iterator[Result]:
+    """Yield the results in order, with a progress bar.
+
+    Threads, not processes: decoding, resizing and hashing release the interpreter lock, and a killed program leaves
+    no orphans behind that hold the files.
+    """
+    with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
+        try:
+            yield from tqdm(pool.map(function, items), total=len(items), desc=title, unit="image", disable=None)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def survey(source: Source, sample: Sample) -> tuple[int, int] | list[Problem]:
+    """Return the size of a sample from its image's header, or what its first bytes show to be wrong."""
+    problems = []
+    size = (0, 0)
+    try:
+        header = read_header(source.locate(sample.image))
+        size = (header.height, header.width)
+    except Unreadable as error:
+        problems.append(Problem(str(source.locate(sample.image)), error.what, error.cure))
+    try:
+        read_bytes(source.locate(sample.mask), limit=64)
+    except Unreadable as error:
+        problems.append(Problem(str(source.locate(sample.mask)), error.what, error.cure))
+    return problems or size
+
+
+def decode(source: Source, sample: Sample) -> Decoded | list[Problem]:
+    """Read a sample in full, or return its problems."""
+    problems = []
+    path = source.locate(sample.image)
+    image = mask = None
+    try:
+        content = read_bytes(path)
+        image, image_checksum = decode_image(content), sha256(content)
+        warnings = [
+            Problem(str(path), what, "nothing needs to be done if this is meant", "warning")
+            for what in remarks(content)
+        ]
+    except Unreadable as error:
+        problems.append(Problem(str(path), error.what, error.cure))
+    path = source.locate(sample.mask)
+    try:
+        content = read_bytes(path)
+        mask, mask_checksum = decode_mask(content, sample.encoding, source.labels), sha256(content)
+    except Unreadable as error:
+        problems.append(Problem(str(path), error.what, error.cure))
+    if image is None or mask is None:
+        return problems
+    if image.shape[:2] != mask.shape:
+        size, expected = (f"{shape[1]}x{shape[0]}" for shape in (mask.shape, image.shape))
+        what = f"the mask is {size}, its image {source.locate(sample.image).name} is {expected}"
+        return [Problem(str(path), what, "find the pair that belongs together; neither is resized to fit")]
+    counts = np.bincount(mask.ravel(), minlength=VOID + 1)
+    if counts[VOID] == mask.size:
+        warnings.append(Problem(str(path), "every pixel of the mask is void", "it teaches nothing", "warning"))
+    entry = Entry(
+        id=sample.id,
+        image=sample.image,
+        mask=sample.mask,
+        encoding=sample.encoding,
+        height=mask.shape[0],
+        width=mask.shape[1],
+        pixels={int(label): int(counts[label]) for label in np.flatnonzero(counts)},
+        image_checksum=image_checksum,
+        mask_checksum=mask_checksum,
+    )
+    return Decoded(entry, image, mask, warnings)
+
+
+def copies(index_splits: dict[str, list[Entry]]) -> dict[str, list[tuple[str, Entry]]]:
+    """Return the images that occur under several ids: checksum -> [(split, entry), ...]."""
+    found = defaultdict(list)
+    for split, entries in index_splits.items():
+        for entry in entries:
+            found[entry.image_checksum].append((split, entry))
+    return {checksum: places for checksum, places in found.items() if len(places) > 1}
+
+
+def leaked(index_splits: dict[str, list[Entry]]) -> set[str]:
+    """Return the ids of training images whose very bytes are also in another split."""
+    return {
+        entry.id
+        for places in copies(index_splits).values()
+        if any(split != "train" for split, _ in places)
+        for split, entry in places
+        if split == "train"
+    }
+
+
+def check_whole(source: Source, splits: dict[str, list[Entry]]) -> Iterator[Problem]:
+    """Yield what only shows over the whole set: empty splits, copies, classes that nobody has."""
+    for split in ("train", "val"):
+        if not splits.get(split) and not errors(source.problems):  # those would tell why
+            yield Problem(source.dataset, f"no image is left in {split}", "see the problems of its files, if any")
+    yield from _check_copies(source, splits)
+    if splits.get("train"):
+        yield from _check_classes(source, splits["train"])
+
+
+def _check_copies(source: Source, splits: dict[str, list[Entry]]) -> Iterator[Problem]:
+    for places in copies(splits).values():
+        paths = [(split, str(source.locate(entry.image))) for split, entry in places]
+        first_split, first = next((place for place in paths if place[0] != "train"), paths[0])
+        for split, path in paths:
+            if path == first:
+                continue
+            what = f"the image in {split} is a copy of {first} in {first_split}"
+            if split == "train" != first_split:
+                cure = "remove it from train, or pass `--leave-out-copies` to leave it out"
+                yield Problem(path, f"{what}: scores would be leaked", cure)
+            else:
+                cure = "nothing leaks, as it is never held out; remove it if it is a slip"
+                yield Problem(path, what, cure, "warning")
+
+
+def _check_classes(source: Source, train: list[Entry]) -> Iterator[Problem]:
+    seen = set().union(*(entry.pixels for entry in train))
+    there = [info.name for number, info in enumerate(source.classes) if number in seen]
+    missing = [info.name for number, info in enumerate(source.classes) if number not in seen]
+    if len(there) < 2:
+        hint = " (255 is void: two-class masks hold 0 and 1)" if VOID in seen else ""
+        what = f"of all classes only {there} occur in train{hint}"
+        yield Problem(source.dataset, what, "check the class list against the masks' values")
+    elif missing:
+        what = f"no training pixel has the class{'es' * (len(missing) > 1)} {', '.join(missing)}"
+        yield Problem(source.dataset, what, "check the class list, if they should occur", "warning")
+
+
+def check(source: Source, workers: int = 1) -> list[Problem]:
+    """Return all problems of a data set, reading every file in full; nothing is written."""
+    problems = list(source.problems)
+    splits: dict[str, list[Entry]] = defaultdict(list)
+
+    def look(sample: Sample) -> tuple[Sample, Entry | None, list[Problem]]:
+        result = decode(source, sample)
+        return (sample, result.entry, result.warnings) if isinstance(result, Decoded) else (sample, None, result)
+
+    for sample, entry, found in in_parallel(look, source.samples, workers, "checking"):
+        problems += found
+        if entry is not None:
+            splits[sample.split].append(entry)
+    return problems + list(check_whole(source, splits))
+
+
+def check_prepared(data: Prepared, workers: int = 1) -> list[Problem]:
+    """Return all problems of a prepared data set: caches and original files against their checksums."""
+    problems: list[Problem] = []
+    for path in sorted(data.folder.glob("cache-*.json")):
+        try:
+            cache = data.cache(int(path.stem.removeprefix("cache-")))
+        except InputError as error:
+            problems.append(Problem(str(path), str(error).rstrip("."), "run `autoseg prepare` again"))
+            continue
+
+        def intact(slot: Slot, cache: Cache = cache) -> bool:
+            image, mask = cache.read(slot.id)
+            return sha256(image.tobytes() + mask.tobytes()) == slot.checksum
+
+        slots = cache.layout.slots
+        for slot, fine in zip(slots, in_parallel(intact, slots, workers, path.stem), strict=True):
+            if not fine:
+                cure = f"remove {cache.path} and run `autoseg prepare` again"
+                problems.append(
+                    Problem(str(cache.path), f"the bytes of '{slot.id}' changed since they were written", cure)
+                )
+
+    def changed(entry: Entry) -> list[Problem]:
+        found = []
+        for file, checksum in ((entry.image, entry.image_checksum), (entry.mask, entry.mask_checksum)):
+            place = locate(data.roots, file)
+            try:
+                if sha256(read_bytes(place)) != checksum:
+                    found.append(
+                        Problem(str(place), "the file changed since it was prepared", "run `autoseg prepare` again")
+                    )
+            except Unreadable as error:
+                found.append(Problem(str(place), error.what, error.cure))
+        return found
+
+    for found in in_parallel(changed, data.index.entries(), workers, "originals"):
+        problems += found
+    return problems

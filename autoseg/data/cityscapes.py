@@ -1,0 +1,75 @@
+"""Cityscapes, with its labelIds mapped to the 19 classes as they are read, or with labelTrainIds as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autoseg.data.model import VOID, ClassInfo, Labels
+from autoseg.data.source import Sample, Source, directory, plain_values, unique_ids, whole_set
+from autoseg.errors import unknown
+from autoseg.problems import Problem, collect
+
+HOLD_OUT = 500
+# labelId -> (name, colour), in the order of the train ids; every other labelId is void.
+_CLASSES: dict[int, tuple[str, tuple[int, int, int]]] = {
+    7: ("road", (128, 64, 128)),
+    8: ("sidewalk", (244, 35, 232)),
+    11: ("building", (70, 70, 70)),
+    12: ("wall", (102, 102, 156)),
+    13: ("fence", (190, 153, 153)),
+    17: ("pole", (153, 153, 153)),
+    19: ("traffic light", (250, 170, 30)),
+    20: ("traffic sign", (220, 220, 0)),
+    21: ("vegetation", (107, 142, 35)),
+    22: ("terrain", (152, 251, 152)),
+    23: ("sky", (70, 130, 180)),
+    24: ("person", (220, 20, 60)),
+    25: ("rider", (255, 0, 0)),
+    26: ("car", (0, 0, 142)),
+    27: ("truck", (0, 0, 70)),
+    28: ("bus", (0, 60, 100)),
+    31: ("train", (0, 80, 100)),
+    32: ("motorcycle", (0, 0, 230)),
+    33: ("bicycle", (119, 11, 32)),
+}
+_LABEL_IDS = {raw: list(_CLASSES).index(raw) if raw in _CLASSES else VOID for raw in range(34)}
+_IMAGE, _KINDS = "_leftImg8bit.png", ("labelIds", "labelTrainIds")
+
+
+def find(root: str | Path, labels: str | None = None) -> Source:
+    """Find Cityscapes' train and val below `root`; `labels` is chosen by what is there (labelIds first)."""
+    root = directory(root, "leftImg8bit and gtFine")
+    if not (root / "leftImg8bit").is_dir() and (root / "cityscapes" / "leftImg8bit").is_dir():
+        root = root / "cityscapes"
+    problems: list[Problem] = []
+    for part in ("leftImg8bit", "gtFine"):
+        for split in ("train", "val"):
+            with collect(problems):
+                directory(root / part / split, f"Cityscapes' {part}/{split}/<city>")
+    if labels is None:
+        labels = _KINDS[0] if any((root / "gtFine").glob(f"*/*/*_{_KINDS[0]}.png")) else _KINDS[1]
+    elif labels not in _KINDS:
+        raise unknown("kind of label file", labels, _KINDS)
+    suffix = f"_gtFine_{labels}.png"
+    samples: list[Sample] = []
+    for split in ("train", "val"):
+        images = sorted((root / "leftImg8bit" / split).glob(f"*/*{_IMAGE}"))
+        if not images and (root / "leftImg8bit" / split).is_dir():
+            what, cure = f"no <city>/*{_IMAGE} in it", "unpack leftImg8bit_trainvaltest.zip"
+            problems.append(Problem(str(root / "leftImg8bit" / split), what, cure))
+        wanted = set()
+        for image in images:
+            city, stem = image.parent.name, image.name.removesuffix(_IMAGE)
+            mask = f"gtFine/{split}/{city}/{stem}{suffix}"
+            wanted.add(mask)
+            samples.append(Sample(stem, split, f"data/leftImg8bit/{split}/{city}/{image.name}", f"data/{mask}"))
+        for path in sorted((root / "gtFine" / split).glob(f"*/*{suffix}")):
+            mask = path.relative_to(root).as_posix()
+            if mask not in wanted:
+                problems.append(Problem(str(path), "the mask has no image", "unpack leftImg8bit again"))
+    roots = {"data": root}
+    samples, repeated = unique_ids(sorted(samples, key=lambda sample: (sample.split, sample.id)), roots)
+    problems += whole_set(root, samples, {"train": 2975, "val": 500})
+    classes = [ClassInfo(name=name, color=color) for name, color in _CLASSES.values()]
+    values = _LABEL_IDS if labels == "labelIds" else plain_values(len(classes))
+    return Source("cityscapes", roots, classes, Labels(values=values), samples, problems + repeated)

@@ -1,0 +1,213 @@
+"""Anyone's own data set: an image folder and a mask folder per split, or lists, and a class list.
+
+Understood without being told: CamVid's `train/ trainannot/ val/ valannot/`, `images/train/ masks/train/` and
+`train/images/ train/masks/` (`labels` or `annotations` for `masks`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from autoseg.data.model import VOID, ClassInfo, Labels
+from autoseg.data.source import Encoding, Sample, Source, directory, read_lines, unique_ids
+from autoseg.data.voc import palette
+from autoseg.errors import InputError
+from autoseg.problems import Problem, ProblemError, collect
+
+_SPLITS = ("train", "val", "test")
+_IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
+_MASK_FOLDERS = ("masks", "labels", "annotations")
+_LAYOUTS = (
+    ("{split}", "{split}annot"),
+    *(("images/{split}", f"{folder}/{{split}}") for folder in _MASK_FOLDERS),
+    *(("{split}/images", f"{{split}}/{folder}") for folder in _MASK_FOLDERS),
+)
+
+
+def find(
+    root: str | Path, classes: str | Path, splits: Mapping[str, str] | None = None, mask_suffix: str = ""
+) -> Source:
+    """Find a data set below `root`.
+
+    `splits` names each split's place, relative to `root`: "images folder,masks folder", the same and a list of the
+    names to take from them, or only a list whose lines are "image mask". `mask_suffix` is what a mask's name has more
+    than its image's ("_L": a.png, a_L.png).
+    """
+    root = directory(root, "your images and masks")
+    infos, labels, encoding = read_classes(Path(classes))
+    places = dict(splits) if splits else _guess(root)
+    for name in ("train", "val"):
+        if name not in places:
+            raise InputError(
+                f"{root}: no split '{name}' (found: {', '.join(places)}); name it with `--split {name}=...`."
+            )
+    samples: list[Sample] = []
+    problems: list[Problem] = []
+    for split, place in places.items():
+        parts = [_below(root, part.strip()) for part in place.split(",")]
+        with collect(problems):
+            if len(parts) == 1:
+                found, wrong = _from_list(root, split, root / parts[0])
+            else:
+                names = read_lines(root / parts[2]) if len(parts) > 2 else None
+                found, wrong = _from_folders(root, split, parts[0], parts[1], mask_suffix, names)
+            samples += [Sample(s.id, s.split, s.image, s.mask, encoding) for s in found]
+            problems += wrong
+    roots = {"data": root}
+    samples, repeated = unique_ids(samples, roots)
+    return Source("folder", roots, infos, labels, samples, problems + repeated)
+
+
+def read_classes(path: Path) -> tuple[list[ClassInfo], Labels, Encoding]:
+    """Read a class list: one class a line, a name, with its colour if masks are colour-coded.
+
+    "car", "car 64 0 128", "64 0 128 car" and "car,64,0,128" are all understood; lines are numbered from 0, a line
+    named `void` marks a value or colour that counts nowhere, and the classes after it close the gap.
+    """
+    classes: list[ClassInfo] = []
+    values: dict[int, int] = {}
+    colors: dict[str, int] = {}
+    lines = [line for line in read_lines(path) if not line.startswith("#")]
+    if lines and re.fullmatch(r"name\W+r\w*\W+g\w*\W+b\w*", lines[0].lower()):
+        lines = lines[1:]  # the heading of a CSV file
+    parsed = [_parse_class(path, line) for line in lines]
+    with_color = [color is not None for _, color in parsed]
+    if any(with_color) and not all(with_color):
+        bare = parsed[with_color.index(False)][0]
+        raise InputError(f"{path}: the class '{bare}' has no colour while others have; give all a colour, or none.")
+    names = [name for name, _ in parsed if name.lower() != "void"]
+    if len(names) < 2 or len(names) > VOID:
+        raise InputError(
+            f"{path}: {len(names)} classes; a class list names 2 to {VOID}, one a line (`void` not counted)."
+        )
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{path}: the class '{twice}' is named twice; names must differ.")
+    drawn = iter(palette(len(names)))
+    for value, (name, color) in enumerate(parsed):
+        label = VOID if name.lower() == "void" else len(classes)
+        values[value] = label
+        if color is not None:
+            code = "#{:02x}{:02x}{:02x}".format(*color)
+            if code in colors:
+                raise InputError(f"{path}: the colour {code} of '{name}' is another class's too; colours must differ.")
+            colors[code] = label
+        if label != VOID:
+            classes.append(ClassInfo(name=name, color=color or next(drawn)))
+    if colors:
+        return classes, Labels(colors=colors), "color"
+    return classes, Labels(values={**values, VOID: VOID}), "index"
+
+
+def _parse_class(path: Path, line: str) -> tuple[str, tuple[int, int, int] | None]:
+    numbers = r"(\d{1,3})[\s,;]+(\d{1,3})[\s,;]+(\d{1,3})"
+    for pattern in (rf"(?P<name>.*\D.*?)[\s,;]+{numbers}", rf"{numbers}[\s,;]+(?P<name>.*\D.*)"):
+        if match := re.fullmatch(pattern, line):
+            red, green, blue = (int(number) for number in match.groups() if number and number.isdigit())
+            if max(red, green, blue) > 255:
+                raise InputError(f"{path}: '{line}' has a colour above 255.")
+            return match["name"].strip(" \t,;"), (red, green, blue)
+    return line, None
+
+
+def _guess(root: Path) -> dict[str, str]:
+    for images, masks in _LAYOUTS:
+        found = {
+            split: f"{images.format(split=split)},{masks.format(split=split)}"
+            for split in _SPLITS
+            if (root / images.format(split=split)).is_dir() and (root / masks.format(split=split)).is_dir()
+        }
+        if "train" in found:
+            return found
+    raise InputError(
+        f"{root}: no known layout (train/ + trainannot/, images/train/ + masks/train/, train/images/ + train/masks/); "
+        "name the folders with `--split train=IMAGES,MASKS --split val=IMAGES,MASKS`, or lists: `--split train=FILE`."
+    )
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    return {
+        path.relative_to(folder).as_posix(): path
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.lower() in _IMAGES and not path.name.startswith(".")
+    }
+
+
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _below(root: Path, name: str) -> str:
+    """Return a place relative to `root`, which it must lie in: the index must not depend on where the data lie."""
+    path = Path(name)
+    if path.is_absolute() and path.is_relative_to(root.resolve()):
+        path = path.relative_to(root.resolve())
+    if path.is_absolute():
+        raise InputError(f"--split: '{name}' does not lie below {root}; give a `--root` that holds all splits.")
+    return path.as_posix()
+
+
+def _from_folders(
+    root: Path, split: str, images: str, masks: str, mask_suffix: str, names: list[str] | None
+) -> tuple[list[Sample], list[Problem]]:
+    image_files = _files(directory(root / images, f"the images of {split}"))
+    mask_files = _files(directory(root / masks, f"the masks of {split}"))
+    if not image_files:
+        raise ProblemError(root / images, "no image in it", f"{split} needs {', '.join(sorted(_IMAGES))} files")
+    by_stem: dict[str, str] = {}
+    problems = [
+        Problem(str(root / masks / name), f"{known} is a mask of the same name", "keep one")
+        for name in mask_files
+        if (known := by_stem.setdefault(_stem(name), name)) is not name
+    ]
+    if names is not None:
+        listed = {_stem(name) if Path(name).suffix.lower() in _IMAGES else name for name in names}
+        there = {_stem(name) for name in image_files}
+        problems += [
+            Problem(str(root / images / name), "the image is listed, but missing", "add it, or take it off the list")
+            for name in sorted(listed - there)
+        ]
+        image_files = {name: path for name, path in image_files.items() if _stem(name) in listed}
+    samples = []
+    for name in image_files:
+        mask = by_stem.get(_stem(name) + mask_suffix)
+        if mask is None:
+            wanted = root / masks / f"{_stem(name)}{mask_suffix}.png"
+            cure = "add the mask, or give `--mask-suffix` if masks are named otherwise"
+            problems.append(Problem(str(root / images / name), f"the image has no mask (looked for {wanted})", cure))
+        else:
+            samples.append(Sample(f"{images}/{_stem(name)}", split, f"data/{images}/{name}", f"data/{masks}/{mask}"))
+    wanted_stems = {_stem(name) + mask_suffix for name in image_files}
+    problems += [
+        Problem(str(root / masks / name), "the mask has no image", "add the image, or remove the mask")
+        for stem, name in by_stem.items()
+        if names is None and stem not in wanted_stems
+    ]
+    return samples, problems
+
+
+def _from_list(root: Path, split: str, path: Path) -> tuple[list[Sample], list[Problem]]:
+    lines = read_lines(path)
+    samples = []
+    problems = []
+    for number, line in enumerate(lines, 1):
+        parts = re.split(r"\s*[\t,;]\s*", line) if re.search(r"[\t,;]", line) else line.split()
+        if len(parts) != 2:
+            problems.append(
+                Problem(f"{path}:{number}", f"'{line}' is not 'image mask'", "write two paths a line, relative to root")
+            )
+            continue
+        image, mask = (_relative(root, part) for part in parts)
+        samples.append(Sample(_stem(image), split, f"data/{image}", f"data/{mask}"))
+    return samples, problems
+
+
+def _relative(root: Path, name: str) -> str:
+    """Drop leading parts until the file is there: other tools' lists begin with their own root (`/SegNet/CamVid/`)."""
+    parts = Path(name).parts
+    for start in range(len(parts)):
+        if (shorter := Path(*parts[start:])) and not shorter.is_absolute() and (root / shorter).exists():
+            return shorter.as_posix()
+    return name.lstrip("/")

@@ -1,0 +1,96 @@
+"""A prepared data set as training sees it: index, statistics, cache, and the original files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+from autoseg.data.cache import Cache
+from autoseg.data.model import VOID, Entry, Index, SourcePaths, Statistics
+from autoseg.data.reading import Array, Unreadable, decode_image, decode_mask, read_bytes
+from autoseg.data.source import locate
+from autoseg.errors import InputError
+from autoseg.files import fingerprint
+
+
+class Prepared:
+    """What `autoseg prepare` wrote into a folder."""
+
+    ignore_index = VOID
+
+    def __init__(self, folder: Path, index: Index, roots: Mapping[str, Path]) -> None:
+        self.folder = folder
+        self.index = index
+        self.roots = roots
+        self._entries = {entry.id: entry for entry in index.entries()}
+        self._caches: dict[int, Cache] = {}
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], roots: Mapping[str, str | Path] | None = None) -> Self:
+        """Open a prepared data set; `roots` replaces folders of original files that have moved."""
+        folder = Path(folder)
+        if not (folder / "index.json").exists():
+            raise InputError(f"{folder}: no index.json in it; run `autoseg prepare ... --out {folder}` first.")
+        known = SourcePaths.load(folder / "source.json").roots
+        return cls(
+            folder,
+            Index.load(folder / "index.json"),
+            {name: folder / Path(path) for name, path in {**known, **(roots or {})}.items()},
+        )
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes, void not counted."""
+        return self.index.num_classes
+
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the classes, by number."""
+        return [info.name for info in self.index.classes]
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """Pixels and images per class and split."""
+        return Statistics.load(self.folder / "statistics.json")
+
+    @cached_property
+    def index_checksum(self) -> str:
+        """Checksum of the index, which holds the checksum of every image and mask."""
+        return self.index.fingerprint()
+
+    def checksum(self, short_side: int) -> str:
+        """Return the checksum of index and cache together: what a training at proxy size depends on."""
+        return fingerprint([self.index_checksum, self.cache(short_side).layout.fingerprint()])
+
+    def ids(self, split: str) -> list[str]:
+        """Return the ids of a split of the data set, in order."""
+        if split not in self.index.splits:
+            raise InputError(f"{self.folder}: no split '{split}'; there are {', '.join(sorted(self.index.splits))}.")
+        return [entry.id for entry in self.index.splits[split]]
+
+    def entry(self, name: str) -> Entry:
+        """Return what the index says of a sample."""
+        return self._entries[name]
+
+    def cache(self, short_side: int) -> Cache:
+        """Return the packed cache of that short side."""
+        if short_side not in self._caches:
+            self._caches[short_side] = Cache(self.folder, short_side, self.index_checksum)
+        return self._caches[short_side]
+
+    def read(self, name: str) -> tuple[Array, Array]:
+        """Return image (H, W, 3) and mask (H, W) of a sample at original size, from its original files."""
+        entry = self._entries[name]
+        path = locate(self.roots, entry.image)
+        try:
+            image = decode_image(read_bytes(path))
+            path = locate(self.roots, entry.mask)
+            mask = decode_mask(read_bytes(path), entry.encoding, self.index.labels)
+        except Unreadable as error:
+            raise InputError(f"{path}: {error.what}, although it was fine when prepared; {error.cure}.") from None
+        if image.shape[:2] != (entry.height, entry.width) or mask.shape != image.shape[:2]:
+            raise InputError(f"{path}: its size changed since it was prepared; run `autoseg prepare` again.")
+        return image, mask

@@ -1,0 +1,229 @@
+"""Read one image or mask strictly: what is not exactly right raises `Unreadable` with the cause and the cure."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import struct
+import zlib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from autoseg.data.model import VOID, Labels
+
+Array = NDArray[np.uint8]
+
+_AGAIN = "fetch the file again"
+_EXIF_ORIENTATION = 0x0112
+_MAT_MATRIX, _MAT_COMPRESSED, _MAT_FLAGS = 14, 15, (6, 8)  # a matrix begins with its flags: type 6, 8 bytes
+
+
+class Unreadable(Exception):
+    """A file that cannot be used: what was found, and what to do."""
+
+    def __init__(self, what: str, cure: str = _AGAIN) -> None:
+        super().__init__(what)
+        self.what = what
+        self.cure = cure
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the first bytes of an image file tell."""
+
+    height: int
+    width: int
+    mode: str
+
+
+def read_bytes(path: Path, limit: int = -1) -> bytes:
+    """Return a file's bytes (the first `limit`); a missing, empty or pointer file is unreadable."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(limit)
+    except FileNotFoundError:
+        raise Unreadable("the file is missing", "put it there, or take its name off the list") from None
+    except OSError as error:
+        raise Unreadable(f"the file cannot be read ({error.strerror})", "check its permissions and the disk") from None
+    if not content:
+        raise Unreadable("the file is empty")
+    if content.startswith(b"version https://git-lfs"):
+        raise Unreadable(
+            "this is a Git LFS pointer, not the file itself", "run `git lfs pull` where the data came from"
+        )
+    if content[:64].lstrip().lower().startswith((b"<!doctype", b"<html")):
+        raise Unreadable("this is a web page, not an image (a failed download?)")
+    return content
+
+
+def read_header(path: Path) -> Header:
+    """Return size and mode of an image file without decoding it."""
+    read_bytes(path, limit=64)
+    with _decoding("an image"), Image.open(path) as image:
+        return Header(image.height, image.width, image.mode)
+
+
+def remarks(content: bytes) -> list[str]:
+    """Return what is unusual, but handled, about an image file."""
+    with Image.open(io.BytesIO(content)) as image:
+        found = []
+        if image.mode in ("L", "LA", "1"):
+            found.append("the image is greyscale; it is used as three equal channels")
+        if image.mode in ("RGBA", "LA", "PA"):
+            found.append("the image has an alpha channel; it is dropped")
+        if image.getexif().get(_EXIF_ORIENTATION, 1) != 1:
+            found.append("the image carries an EXIF rotation; it is used as stored, unrotated")
+        return found
+
+
+def decode_image(content: bytes) -> Array:
+    """Return (H, W, 3) RGB from a file's bytes."""
+    with _decoding("an image"), Image.open(io.BytesIO(content)) as image:
+        if image.mode == "CMYK":
+            raise Unreadable("the image is CMYK, whose colours depend on the print profile", "convert it to RGB")
+        if image.mode.startswith(("I", "F")):
+            raise Unreadable(f"the image has more than 8 bits a channel (mode {image.mode})", "convert it to 8 bits")
+        return np.array(image.convert("RGB"))
+
+
+def decode_mask(content: bytes, encoding: str, labels: Labels) -> Array:
+    """Return (H, W) class numbers and void from a mask file's bytes; an unknown value or colour is unreadable."""
+    if encoding == "sbd":
+        raw = _decode_mat(content)
+    else:
+        with _decoding("a mask"), Image.open(io.BytesIO(content)) as image:
+            if encoding == "color":
+                return _from_colors(np.array(image.convert("RGB")), _color_table(tuple(labels.colors.items())))
+            raw = _indices(image)
+    table, known = _value_table(tuple(labels.values.items()))
+    present = np.bincount(raw.ravel(), minlength=256) > 0
+    if (strange := np.flatnonzero(present & ~known)).size:
+        raise Unreadable(*_strange_values(strange.tolist(), labels))
+    return table[raw]
+
+
+def sha256(content: bytes | memoryview) -> str:
+    """Return the checksum of bytes as 64 hex digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+class _decoding:
+    """Turn whatever a decoder raises on broken bytes into `Unreadable`: plugins raise nearly anything."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None or isinstance(error, Unreadable) or not isinstance(error, Exception):
+            return
+        if "truncated" in str(error).lower():
+            raise Unreadable(f"the file is truncated ({error})") from None
+        if isinstance(error, Image.UnidentifiedImageError):
+            raise Unreadable(f"the file is not {self.what} of any known format") from None
+        if isinstance(error, Image.DecompressionBombError):
+            raise Unreadable(f"the image is too large ({error})", "cut it into tiles") from None
+        raise Unreadable(f"the file is broken ({type(error).__name__}: {error})") from None
+
+
+def _indices(image: Image.Image) -> Array:
+    if image.mode in ("P", "L", "1"):
+        return np.array(image).astype(np.uint8)
+    if image.mode.startswith("I"):
+        raw = np.array(image)
+        if raw.min() < 0 or raw.max() > VOID:
+            raise Unreadable(
+                f"the mask holds values up to {raw.max()} (mode {image.mode})",
+                "it looks like an instance or depth map; give the class mask, one byte a pixel",
+            )
+        return raw.astype(np.uint8)
+    raise Unreadable(
+        f"the mask is {image.mode}, not one class number a pixel: its palette was expanded to colours",
+        "take the palette PNG from the original archive, or use the `folder` kind with a class list that has colours",
+    )
+
+
+def _decode_mat(content: bytes) -> Array:
+    from scipy.io import loadmat
+
+    with _decoding("a MATLAB file"):
+        _verify_mat(content)
+        mat = loadmat(io.BytesIO(content), variable_names=["GTcls"])  # type: ignore[arg-type]  # any file does
+        if "GTcls" not in mat:
+            raise Unreadable("the MATLAB file has no 'GTcls'", "take the folder `cls` of SBD, not `inst`")
+        labels = np.ascontiguousarray(mat["GTcls"][0]["Segmentation"][0], dtype=np.uint8)
+        if labels.ndim != 2 or not labels.size:
+            raise Unreadable(f"'GTcls' holds a segmentation of shape {labels.shape}, not a picture")
+        return labels
+
+
+def _verify_mat(content: bytes) -> None:
+    """Walk through a MATLAB 5 file and check its compressed parts: scipy crashes the interpreter on damaged ones."""
+    order = {b"IM": "<", b"MI": ">"}.get(content[126:128])
+    if order is None:
+        raise Unreadable("the file is not a MATLAB 5 file")
+    place = 128
+    while place < len(content):
+        kind, length = struct.unpack_from(f"{order}II", content, place)
+        part = content[place + 8 : place + 8 + length]
+        if len(part) < length:
+            raise Unreadable("the file is truncated")
+        if kind == _MAT_COMPRESSED:
+            zlib.decompress(part)  # raises unless its checksum is right
+        elif kind != _MAT_MATRIX or struct.unpack_from(f"{order}II", part) != _MAT_FLAGS:
+            raise Unreadable("the file is broken (an unknown MATLAB element)")
+        place += 8 + length
+
+
+@lru_cache
+def _value_table(values: tuple[tuple[int, int], ...]) -> tuple[Array, NDArray[np.bool_]]:
+    table = np.full(256, VOID, np.uint8)
+    known = np.zeros(256, bool)
+    for raw, label in values:
+        table[raw], known[raw] = label, True
+    return table, known
+
+
+@lru_cache
+def _color_table(colors: tuple[tuple[str, int], ...]) -> tuple[NDArray[np.int32], Array]:
+    pairs = sorted((int(color[1:], 16), label) for color, label in colors)
+    return np.array([code for code, _ in pairs], np.int32), np.array([label for _, label in pairs], np.uint8)
+
+
+def _from_colors(rgb: Array, table: tuple[NDArray[np.int32], Array]) -> Array:
+    codes, classes = table
+    code = rgb @ np.array([1 << 16, 1 << 8, 1], np.int32)
+    place = np.minimum(np.searchsorted(codes, code), len(codes) - 1)
+    wrong = codes[place] != code
+    if wrong.any():
+        strange, counts = np.unique(code[wrong], return_counts=True)
+        common = strange[np.argmax(counts)]
+        raise Unreadable(
+            f"{wrong.sum()} pixels have {len(strange)} colours that no class has, most often #{common:06x}",
+            "add the colour to the class list (as `void` if it counts nowhere), and store masks as PNG, never JPEG",
+        )
+    return classes[place]
+
+
+def _strange_values(strange: list[int], labels: Labels) -> tuple[str, str]:
+    shown = ", ".join(map(str, strange[:8])) + (", ..." if len(strange) > 8 else "")
+    legal = sorted(raw for raw in labels.values if raw != VOID)
+    expected = f"{legal[0]}-{legal[-1]}" + (f" and {VOID} (void)" if VOID in labels.values else "")
+    return f"the mask holds the values {shown}; expected {expected}", _cure_of_values(strange, labels)
+
+
+def _cure_of_values(strange: list[int], labels: Labels) -> str:
+    is_cityscapes_train_ids = len(labels.values) == 20 and labels.values.get(18) == 18
+    if is_cityscapes_train_ids and max(strange) <= 33:
+        return "these look like labelIds: rename the file, or pass `--labels labelIds`"
+    if strange == [VOID]:
+        return "these look like labelTrainIds: rename the file, or pass `--labels labelTrainIds`"
+    return "check the class list, and that the mask was not saved through a colour or greyscale conversion"

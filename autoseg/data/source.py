@@ -1,0 +1,114 @@
+"""What finding a data set yields: its samples by split, its classes, and what is wrong already."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from autoseg.data.model import VOID, ClassInfo, Labels
+from autoseg.problems import Problem, ProblemError
+
+Encoding = Literal["index", "color", "sbd"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image and its mask, before anything is read; files are written "<root>/<path>"."""
+
+    id: str
+    split: str
+    image: str
+    mask: str
+    encoding: Encoding = "index"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set as found on disk."""
+
+    dataset: str
+    roots: dict[str, Path]
+    classes: list[ClassInfo]
+    labels: Labels
+    samples: list[Sample]
+    problems: list[Problem] = field(default_factory=list)
+
+    def locate(self, name: str) -> Path:
+        """Return the path of a file written "<root>/<path>"."""
+        return locate(self.roots, name)
+
+
+def locate(roots: Mapping[str, Path], name: str) -> Path:
+    """Return the path of a file written "<root>/<path>".
+
+    >>> locate({"data": Path("/sets/mine")}, "data/train/a.png").as_posix()
+    '/sets/mine/train/a.png'
+    """
+    root, _, rest = name.partition("/")
+    return roots[root] / rest
+
+
+def plain_values(num_classes: int) -> dict[int, int]:
+    """Return the values of a mask that needs no mapping: the classes, and void.
+
+    >>> plain_values(2)
+    {0: 0, 1: 1, 255: 255}
+    """
+    return {**{c: c for c in range(num_classes)}, VOID: VOID}
+
+
+def directory(path: str | Path, what: str) -> Path:
+    """Return `path` as a folder that exists, or raise a problem that says what it should hold."""
+    path = Path(path).expanduser()
+    if not path.is_dir():
+        found = "this is a file, not a folder" if path.exists() else "the folder does not exist"
+        raise ProblemError(path, found, f"give the folder that holds {what}")
+    return path
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a list, stripped, without the empty ones, of which there is at least one."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ProblemError(path, f"the list cannot be read ({error.strerror})", "put it there") from None
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise ProblemError(path, f"line {line} is not UTF-8", "save the list as UTF-8 text") from None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise ProblemError(path, "the list is empty", "take it from where the data came from, or write it anew")
+    return lines
+
+
+def whole_set(root: Path, samples: Iterable[Sample], expected: Mapping[str, int]) -> list[Problem]:
+    """Return a remark for each split that has not as many images as the published set."""
+    counts = Counter(sample.split for sample in samples)
+    return [
+        Problem(str(root), f"{split} has {counts[split]:,} images, the published set {number:,}", cure, "warning")
+        for split, number in expected.items()
+        if counts[split] != number
+        for cure in ["fetch the rest, unless a part of it is meant"]
+    ]
+
+
+def unique_ids(samples: Iterable[Sample], roots: Mapping[str, Path]) -> tuple[list[Sample], list[Problem]]:
+    """Return the samples without repeated ids, and a problem for each repetition (within or between splits)."""
+    first: dict[str, Sample] = {}
+    problems = []
+    for sample in samples:
+        known = first.setdefault(sample.id, sample)
+        if known is sample:
+            continue
+        if known.split == sample.split:
+            what, cure = f"the id '{sample.id}' occurs twice in {sample.split}", "keep one of the two"
+            if known.image != sample.image:
+                what += f" ({locate(roots, known.image)} has it too)"
+        else:
+            what = f"'{sample.id}' is in both {known.split} and {sample.split}: scores would be leaked"
+            cure = f"take it out of {known.split if sample.split == 'val' else sample.split}"
+        problems.append(Problem(str(locate(roots, sample.image)), what, cure))
+    return list(first.values()), problems

@@ -1,0 +1,162 @@
+"""PASCAL VOC 2012 with SBD's extra masks, in mmseg's, torchvision's or the already converted layout."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from autoseg.data.model import ClassInfo, Labels
+from autoseg.data.source import Sample, Source, directory, plain_values, read_lines, unique_ids, whole_set
+from autoseg.errors import InputError
+from autoseg.problems import Problem, collect
+
+NAMES = [
+    "background",
+    "aeroplane",
+    "bicycle",
+    "bird",
+    "boat",
+    "bottle",
+    "bus",
+    "car",
+    "cat",
+    "chair",
+    "cow",
+    "diningtable",
+    "dog",
+    "horse",
+    "motorbike",
+    "person",
+    "pottedplant",
+    "sheep",
+    "sofa",
+    "train",
+    "tvmonitor",
+]
+HOLD_OUT = 1500
+_SBD_PLACES = ("VOCaug/dataset", "VOCaug", "sbd", "SBD", "benchmark_RELEASE/dataset", "dataset")
+
+
+def palette(num_classes: int) -> list[tuple[int, int, int]]:
+    """Return VOC's colours: the bits of the class number dealt to red, green and blue from the top.
+
+    >>> palette(3)
+    [(0, 0, 0), (128, 0, 0), (0, 128, 0)]
+    """
+    colors = []
+    for number in range(num_classes):
+        red, green, blue = (
+            sum((number >> (3 * bit + channel) & 1) << (7 - bit) for bit in range(3)) for channel in range(3)
+        )
+        colors.append((red, green, blue))
+    return colors
+
+
+def find(root: str | Path, sbd: str | Path | None = None) -> Source:
+    """Find VOC 2012 below `root` and SBD in `sbd` (looked for beside VOC; "none" leaves it out).
+
+    The training set is trainaug = (VOC train + SBD train + SBD val) - VOC val, sorted; VOC's own masks win.
+    """
+    voc = _find_voc(directory(root, "VOCdevkit/VOC2012"))
+    roots = {"voc": voc}
+    problems: list[Problem] = []
+    train, val = _read_list(voc, "train", problems), _read_list(voc, "val", problems)
+    masks = {name: Sample(name, "train", _voc_image(name), f"voc/SegmentationClass/{name}.png") for name in train}
+    converted = voc / "SegmentationClassAug"
+    if str(sbd) == "none":
+        extra: dict[str, Sample] = {}
+    elif sbd is None and converted.is_dir():
+        extra = _find_converted(voc, converted)
+    else:
+        folder = _find_sbd(voc, sbd)
+        roots["sbd"] = folder
+        extra = _find_mats(voc, folder, problems)
+    merged = {**extra, **masks}
+    leaked = set(val) & set(train)  # SBD's share of val is taken out below; VOC's own lists must not overlap
+    problems += [
+        Problem(
+            str(voc / f"JPEGImages/{name}.jpg"),
+            "the image is in both VOC's train.txt and val.txt",
+            "restore ImageSets/Segmentation",
+        )
+        for name in sorted(leaked)
+    ]
+    samples = [merged[name] for name in sorted(set(merged) - (set(val) - leaked))]
+    samples += [
+        Sample(name, "val", _voc_image(name), f"voc/SegmentationClass/{name}.png") for name in sorted(set(val) - leaked)
+    ]
+    samples, repeated = unique_ids(samples, roots)
+    problems += _check_own_trainaug(voc, val)
+    problems += whole_set(voc, samples, {"train": len(train) if str(sbd) == "none" else 10_582, "val": 1449})
+    classes = [ClassInfo(name=name, color=color) for name, color in zip(NAMES, palette(21), strict=True)]
+    return Source("voc", roots, classes, Labels(values=plain_values(21)), samples, problems + repeated)
+
+
+def _voc_image(name: str) -> str:
+    return f"voc/JPEGImages/{name}.jpg"
+
+
+def _find_voc(root: Path) -> Path:
+    for place in ("", "VOC2012", "VOCdevkit/VOC2012", "TrainVal/VOCdevkit/VOC2012"):
+        if (root / place / "ImageSets" / "Segmentation").is_dir():
+            return root / place
+    raise InputError(f"{root}: no VOC2012/ImageSets/Segmentation below it; give the folder that holds VOCdevkit.")
+
+
+def _read_list(voc: Path, split: str, problems: list[Problem]) -> list[str]:
+    path = voc / "ImageSets" / "Segmentation" / f"{split}.txt"
+    with collect(problems):
+        names = read_lines(path)
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        problems += [Problem(str(path), f"'{name}' is listed twice", "it is used once", "warning") for name in twice]
+        return names
+    return []
+
+
+def _check_own_trainaug(voc: Path, val: list[str]) -> list[Problem]:
+    """A trainaug.txt that someone made is not used; say so where it would have leaked the validation set."""
+    path = voc / "ImageSets" / "Segmentation" / "trainaug.txt"
+    problems: list[Problem] = []
+    with collect(problems):
+        if path.exists() and (inside := set(read_lines(path)) & set(val)):
+            what = f"{len(inside)} images of val.txt are in it, '{min(inside)}' for one"
+            problems.append(
+                Problem(str(path), what, "the list is not used: trainaug is built anew without them", "warning")
+            )
+    return problems
+
+
+def _find_sbd(voc: Path, given: str | Path | None) -> Path:
+    if given is not None:
+        top = directory(given, "SBD (cls/, train.txt, val.txt)")
+        places = [top, top / "dataset", top / "benchmark_RELEASE" / "dataset"]
+    else:
+        places = [parent / place for parent in (voc.parent, voc.parent.parent) for place in _SBD_PLACES]
+    for place in places:
+        if (place / "cls").is_dir():
+            return place
+    looked = given if given is not None else voc.parent
+    raise InputError(
+        f"{looked}: found neither SBD (a folder with cls/*.mat, train.txt, val.txt) nor VOC2012/SegmentationClassAug; "
+        "give its folder with `--sbd`, or `--sbd none` to train on VOC's own masks alone."
+    )
+
+
+def _find_mats(voc: Path, sbd: Path, problems: list[Problem]) -> dict[str, Sample]:
+    """SBD as released: MATLAB masks. Its images are VOC's; torchvision's download has them once more in `img`."""
+    names: set[str] = set()
+    for split in ("train", "val"):
+        with collect(problems):
+            names.update(read_lines(sbd / f"{split}.txt"))
+    samples = {}
+    for name in names:
+        own = f"sbd/img/{name}.jpg"
+        elsewhere = not (voc / "JPEGImages" / f"{name}.jpg").exists() and (sbd / "img" / f"{name}.jpg").exists()
+        image = own if elsewhere else _voc_image(name)
+        samples[name] = Sample(name, "train", image, f"sbd/cls/{name}.mat", "sbd")
+    return samples
+
+
+def _find_converted(voc: Path, folder: Path) -> dict[str, Sample]:
+    names = [path.stem for path in folder.glob("*.png")]
+    return {name: Sample(name, "train", _voc_image(name), f"voc/{folder.name}/{name}.png") for name in names}

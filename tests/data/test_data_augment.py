@@ -1,0 +1,183 @@
+"""Augmentation: sizes, labels, void, and the limit on a single class."""
+
+from __future__ import annotations
+
+import colorsys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoseg.data.augment import (
+    MEAN,
+    STD,
+    Augmentation,
+    CenterView,
+    PhotometricDistortion,
+    ScaledCrop,
+    largest_share,
+    normalize,
+)
+
+
+def labelled_picture(height, width):
+    """A picture whose colours say where a pixel came from (16-pixel blocks), and a mask that says the same."""
+    rows, columns = np.mgrid[:height, :width] // 16
+    mask = ((rows * 7 + columns) % 20).astype(np.uint8)
+    return np.repeat((mask * 12)[..., None], 3, 2), mask
+
+
+@given(
+    height=st.integers(1, 150),
+    width=st.integers(1, 150),
+    crop=st.tuples(st.integers(1, 90), st.integers(1, 90)),
+    short_side=st.integers(8, 100),
+    seed=st.integers(0, 2**63),
+)
+def test_any_picture_gives_a_crop_of_the_right_size_with_no_new_label(height, width, crop, short_side, seed):
+    image, mask = labelled_picture(height, width)
+    new_image, new_mask = Augmentation(short_side, crop)(image, mask, seed)
+    assert new_image.shape == (*crop, 3)
+    assert new_mask.shape == crop
+    assert new_image.dtype == new_mask.dtype == np.uint8
+    assert set(np.unique(new_mask)) <= {*np.unique(mask), 255}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_image_and_mask_move_together(seed):
+    image, mask = labelled_picture(200, 300)
+    new_image, new_mask = Augmentation(96, (64, 80), photometric=False)(image, mask, seed)
+    inside = new_mask != 255
+    agree = np.abs(new_image[..., 0].astype(int) - 12 * new_mask.astype(int))[inside] <= 6
+    assert agree.mean() > 0.6  # linear interpolation blurs the blocks' borders, most at small scales
+    shifted = np.roll(new_image[..., 0], 8, axis=1).astype(int)
+    assert (np.abs(shifted - 12 * new_mask.astype(int))[inside] <= 6).mean() < agree.mean()
+
+
+def test_what_the_picture_does_not_fill_is_void_in_the_mask_and_zero_once_normalised():
+    image, mask = labelled_picture(40, 40)
+    crop = Augmentation(64, (64, 64), scale=(0.5, 0.5), flip=0, photometric=False)
+    new_image, new_mask = crop(image, mask, 0)
+    assert (new_mask[32:] == 255).all()
+    assert (new_mask[:, 32:] == 255).all()
+    assert (new_mask[:32, :32] != 255).all()
+    assert np.abs(normalize([new_image])[0, :, 32:]).max() < 0.01
+
+
+def test_the_scale_is_spread_over_its_range():
+    image = np.zeros((64, 64, 3), np.uint8)
+    mask = np.zeros((64, 64), np.uint8)
+    mask[::2] = 1
+    sides = [(Augmentation(32, (256, 256))(image, mask, seed)[1] != 255).sum() ** 0.5 for seed in range(200)]
+    assert min(sides) >= 16
+    assert max(sides) <= 64
+    assert min(sides) < 20
+    assert max(sides) > 60
+    assert abs(np.mean(sides) - 40) < 3
+
+
+def test_no_class_fills_a_crop_where_that_can_be_avoided():
+    mask = np.zeros((128, 256), np.uint8)
+    mask[:, 192:] = 1  # a quarter of the picture
+    mask[:, 190:192] = 255
+    image = np.zeros((128, 256, 3), np.uint8)
+    limited = Augmentation(128, (48, 48), scale=(1, 1))
+    free = Augmentation(128, (48, 48), scale=(1, 1), max_share=1.1)
+    shares = {
+        name: np.mean([largest_share(augment(image, mask, seed)[1]) < 0.75 for seed in range(200)])
+        for name, augment in (("limited", limited), ("free", free))
+    }
+    assert shares["free"] < 0.25
+    assert shares["limited"] > 0.6  # ten tries
+
+
+def test_a_picture_of_one_class_still_gives_a_crop():
+    mask = np.zeros((50, 50), np.uint8)
+    assert (Augmentation(50, (32, 32), scale=(1, 1))(np.zeros((50, 50, 3), np.uint8), mask, 0)[1] == 0).all()
+    assert largest_share(np.full((3, 3), 255, np.uint8)) == 1
+
+
+def test_flipping_mirrors_both():
+    image, mask = labelled_picture(64, 64)
+    plain = Augmentation(64, (64, 64), scale=(1, 1), flip=0, photometric=False)(image, mask, 3)
+    flipped = Augmentation(64, (64, 64), scale=(1, 1), flip=1, photometric=False)(image, mask, 3)
+    np.testing.assert_array_equal(flipped[0], plain[0][:, ::-1])
+    np.testing.assert_array_equal(flipped[1], plain[1][:, ::-1])
+
+
+def distort(image, **changes):
+    none = {"shift": 0.0, "gain": 1.0, "gain_first": True, "saturation": 1.0, "hue": 0}
+    return PhotometricDistortion().apply(image, **{**none, **changes})
+
+
+def test_photometric_distortion_does_what_its_names_say():
+    image = np.array([[[100, 150, 200], [250, 10, 30]]], np.uint8)
+    np.testing.assert_array_equal(distort(image), image)
+    np.testing.assert_array_equal(distort(image, shift=20.0), [[[120, 170, 220], [255, 30, 50]]])
+    for first in (True, False):
+        np.testing.assert_array_equal(distort(image, gain=0.5, gain_first=first), [[[50, 75, 100], [125, 5, 15]]])
+    grey = distort(image, saturation=0.0)
+    assert np.ptp(grey, axis=2).max() <= 1
+    turned = distort(image, hue=90)[0, 0] / 255  # half a turn of OpenCV's 180
+    before, after = colorsys.rgb_to_hsv(*(image[0, 0] / 255)), colorsys.rgb_to_hsv(*turned)
+    assert abs((after[0] - before[0]) % 1 - 0.5) < 0.02
+
+
+def test_photometric_distortion_leaves_masks_alone_and_changes_most_images():
+    image, mask = labelled_picture(64, 64)
+    image = np.maximum(image, 1) + np.array([10, 0, 20], np.uint8)
+    plain, strong = (Augmentation(64, (64, 64), scale=(1, 1), photometric=on) for on in (False, True))
+    changed = 0
+    for seed in range(40):
+        one, other = plain(image, mask, seed), strong(image, mask, seed)
+        np.testing.assert_array_equal(one[1], other[1])
+        changed += not np.array_equal(one[0], other[0])
+    assert changed > 30  # 15 of 16
+
+
+def test_equal_seeds_give_equal_samples_whatever_came_before():
+    image, mask = labelled_picture(90, 120)
+    first, second = Augmentation(64, (48, 48)), Augmentation(64, (48, 48))
+    expected = [first(image, mask, seed) for seed in range(20)]
+    for seed in (13, 2, 13, 19):
+        for got, wanted in zip(second(image, mask, seed), expected[seed], strict=True):
+            np.testing.assert_array_equal(got, wanted)
+    assert len({image.tobytes() for image, _ in expected}) == 20
+
+
+def test_read_only_pictures_are_not_written_to():
+    image, mask = labelled_picture(64, 64)
+    image.flags.writeable = mask.flags.writeable = False
+    before = image.copy()
+    for seed in range(10):
+        Augmentation(64, (64, 64), scale=(1, 1))(image, mask, seed)
+    np.testing.assert_array_equal(image, before)
+
+
+@given(height=st.integers(1, 200), width=st.integers(1, 200), size=st.integers(1, 96))
+def test_the_scored_view_is_the_centre_of_the_picture(height, width, size):
+    image, mask = labelled_picture(height, width)
+    new_image, new_mask = CenterView(size)(image, mask)
+    assert new_image.shape == (size, size, 3)
+    assert new_mask.shape == (size, size)
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    centre = mask[top : top + side, left : left + side]
+    spots = ((np.arange(size) + 0.5) * side / size).astype(int)
+    np.testing.assert_array_equal(new_mask, centre[np.ix_(spots, spots)])
+
+
+def test_normalising_removes_imagenet_s_mean_and_deviation():
+    images = np.random.default_rng(0).integers(0, 256, (2, 5, 7, 3), np.uint8)
+    expected = ((images / 255 - MEAN) / STD).transpose(0, 3, 1, 2)
+    np.testing.assert_allclose(normalize(list(images)), expected, atol=1e-5)
+
+
+def test_the_transforms_are_albumentations_transforms():
+    import albumentations
+
+    assert issubclass(ScaledCrop, albumentations.DualTransform)
+    image, mask = labelled_picture(80, 80)
+    steps = albumentations.Compose([ScaledCrop(64, (32, 32)), albumentations.VerticalFlip(p=1)], seed=1)
+    assert steps(image=image, mask=mask)["mask"].shape == (32, 32)

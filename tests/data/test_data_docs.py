@@ -1,0 +1,39 @@
+"""docs/data.md: its examples are valid and its program runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from autoseg.cli import main
+from autoseg.data.model import CacheLayout, Index, SourcePaths, Statistics
+from autoseg.data.split import Split
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("model", [Index, Statistics, CacheLayout, Split, SourcePaths])
+def test_the_example_of_each_file_is_valid_and_complete(tmp_path, model):
+    examples = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
+    (example,) = [text for text in examples if f'"{model.SCHEMA}"' in text]
+    (tmp_path / "example.json").write_text(example)
+    assert model.load(tmp_path / "example.json").content() == json.loads(example)
+
+
+def test_the_program_runs_as_it_stands(tmp_path, monkeypatch):
+    (program,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    options = ["--train", "8", "--val", "2", "--size", "64", "--workers", "1"]
+    assert main(["prepare", "synthetic", "--out", "results/data/voc", *options]) == 0
+    assert main(["split", "results/data/voc"]) == 0
+    names: dict = {}
+    exec(re.sub(r"workers=\d+", "workers=0", program), names)
+    images, masks = next(iter(names["train"]))
+    assert images.shape == (32, 3, 128, 128)
+    assert len(list(names["score"])) == 1
+    assert [tuple(masks.shape) for _, masks in names["final"]] == [(1, 64, 64)] * 2
+    assert masks.shape == (32, 128, 128)

@@ -1,0 +1,148 @@
+"""The hold-out is seeded, recorded, and shares no image with training or validation."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from data_trees import camvid_tree, voc_tree
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoseg.data import folder, voc
+from autoseg.data.model import ClassInfo, Entry, Index, Labels
+from autoseg.data.prepare import prepare
+from autoseg.data.split import Split, load_split, make_split, parse_hold_out
+from autoseg.errors import InputError
+from autoseg.files import read_json, write_json
+
+
+def index_of(contents: list[int], val: list[int], dataset: str = "folder") -> Index:
+    """An index whose images are told apart by a number; equal numbers are copies."""
+
+    def entry(name: str, content: int) -> Entry:
+        checksum = f"{content:064x}"
+        fields = {"image": "a", "mask": "b", "encoding": "index", "height": 1, "width": 1, "pixels": {0: 1}}
+        return Entry(id=name, image_checksum=checksum, mask_checksum=checksum, **fields)
+
+    splits = {
+        "train": [entry(f"t{place}", content) for place, content in enumerate(contents)],
+        "val": [entry(f"v{place}", content) for place, content in enumerate(val)],
+    }
+    classes = [ClassInfo(name=name, color=(0, 0, 0)) for name in "ab"]
+    return Index(dataset=dataset, classes=classes, labels=Labels(), splits=splits)
+
+
+@given(
+    contents=st.lists(st.integers(0, 30), min_size=2, max_size=40),
+    hold_out=st.integers(1, 40),
+    seed=st.integers(0, 2**40),
+)
+def test_any_split_is_disjoint_by_content_and_complete_or_refused(contents, hold_out, seed):
+    index = index_of(contents, val=[99, 98])
+    unique = sum(contents.count(content) == 1 for content in contents)
+    if hold_out > unique or hold_out >= len(contents):
+        with pytest.raises(InputError, match="hold-out of"):
+            make_split(index, hold_out, seed)
+        return
+    split = make_split(index, hold_out, seed)
+    content = {entry.id: entry.image_checksum for entry in index.entries()}
+    assert len(split.hold_out) == hold_out
+    assert split.whole_train == sorted(f"t{place}" for place in range(len(contents)))
+    assert not {content[name] for name in split.train} & {content[name] for name in split.hold_out}
+    assert make_split(index, hold_out, seed) == split
+
+
+def test_the_paper_s_numbers_are_the_default():
+    assert len(make_split(index_of(list(range(2000)), [9999], "voc")).hold_out) == 1500
+    assert len(make_split(index_of(list(range(600)), [9999], "cityscapes")).hold_out) == 500
+    assert len(make_split(index_of(list(range(50)), [9999])).hold_out) == 10
+    assert len(make_split(index_of(list(range(50)), [9999]), 0.5).hold_out) == 25
+
+
+def test_another_seed_holds_out_others_and_one_more_image_moves_nobody_else():
+    index = index_of(list(range(100)), [999])
+    assert set(make_split(index, 20, 0).hold_out) != set(make_split(index, 20, 1).hold_out)
+    assert set(make_split(index, 20, 0).hold_out) < set(make_split(index, 21, 0).hold_out)
+
+
+@pytest.mark.parametrize(
+    ("hold_out", "message"),
+    [
+        (4, "hold-out of 4 images: the training set has 4"),
+        (1500, "hold-out of 1500 images: the training set has 4"),
+        (0, "hold-out of 0 images"),
+        (-3, "hold-out of -3 images"),
+        (1.5, "a fraction lies between 0 and 1"),
+        (0.0, "a fraction lies between 0 and 1"),
+    ],
+)
+def test_a_hold_out_that_does_not_fit_is_refused(hold_out, message):
+    with pytest.raises(InputError, match=message):
+        make_split(index_of([1, 2, 3, 4], [9]), hold_out)
+
+
+def test_a_validation_image_in_the_training_set_is_never_split(tmp_path):
+    with pytest.raises(InputError, match="'t1' of train and 'v0' of val are the same image"):
+        make_split(index_of([1, 2, 3, 4], val=[2]), 2)
+
+
+@pytest.mark.parametrize("text", ["many", "1e3", "", "12%%", "0,2"])
+def test_a_hold_out_that_is_no_number_is_refused(text):
+    with pytest.raises(InputError, match="neither a number of images"):
+        parse_hold_out(text)
+
+
+@pytest.fixture
+def data(tmp_path):
+    root = camvid_tree(tmp_path / "set")
+    return prepare(folder.find(root, root / "classes.txt"), tmp_path / "out")
+
+
+def test_a_split_is_read_back_and_checked(data, tmp_path):
+    path = tmp_path / "split.json"
+    split = make_split(data.index, 1, seed=5)
+    split.save(path)
+    assert load_split(path, data) == split
+    assert read_json(path)["schema"] == "autoseg.split"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["train"].append(c["hold_out"][0]), "is in both train and hold_out"),
+        (lambda c: c["val"].append(c["train"].pop()), "key 'checksums.train'"),
+        (lambda c: c["train"].append("nobody"), "key 'train': 'nobody' is not in"),
+        (lambda c: c.update(hold_out=[]), "key 'hold_out'"),
+        (lambda c: c.update(index="0" * 64), "key 'index': made for another index"),
+        (lambda c: c.pop("seed"), "key 'seed'"),
+    ],
+)
+def test_an_edited_split_is_refused_with_file_and_key(data, tmp_path, change, message):
+    path = tmp_path / "split.json"
+    make_split(data.index, 1).save(path)
+    content = read_json(path)
+    change(content)
+    write_json(path, content)
+    with pytest.raises(InputError, match=f"split.json: .*{message}"):
+        load_split(path, data)
+
+
+def test_a_split_of_other_data_is_refused(data, tmp_path):
+    other = prepare(voc.find(voc_tree(tmp_path / "voc")), tmp_path / "other")
+    make_split(other.index, 1).save(tmp_path / "split.json")
+    with pytest.raises(InputError, match="another index"):
+        load_split(tmp_path / "split.json", data)
+
+
+def test_copies_within_the_training_set_are_kept_on_its_side(tmp_path):
+    root = camvid_tree(tmp_path / "set")
+    for part in ("", "annot"):
+        shutil.copy(root / f"train{part}/0001TP_train_00000.png", root / f"train{part}/again.png")
+    data = prepare(folder.find(root, root / "classes.txt"), tmp_path / "out")
+    for seed in range(8):
+        split = make_split(data.index, 3, seed)
+        assert {"train/again", "train/0001TP_train_00000"} <= set(split.train)
+    assert isinstance(split, Split)
+    with pytest.raises(InputError, match="only 3 training images have no copy"):
+        make_split(data.index, 4)
