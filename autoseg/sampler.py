@@ -159,7 +159,7 @@ def expectation(mu: ArrayLike, sigma: float, family: str = "truncated") -> Array
     return mean if family == "normal" else mean + sigma**2 * _slope_of_log_mass(mean, sigma)[1]
 
 
-# ------------------------------------------------------------------------------------------ Algorithm 1: sample, update
+# --------------------------------------------------------------------- Algorithm 1, which solves eq. 14: sample, update
 
 
 def propose(
@@ -168,7 +168,7 @@ def propose(
     """Sample theta ~ N_trunc[0,1](mu, sigma^2 I) for the trial of this number (Algorithm 1, line 3).
 
     Its random numbers depend on (seed, number) alone. Mirrored, trials 2k and 2k + 1 use u and 1 - u: a pair stands on
-    both sides of mu, which halves the noise of the step's direction.
+    both sides of mu, which makes the step's direction less noisy.
 
     >>> propose([0.25, 0.5], seed=0, number=3).round(4).tolist()
     [0.5133, 0.7124]
@@ -183,9 +183,7 @@ def propose(
     below, above = ndtr(-mean / sigma), ndtr(-(1 - mean) / sigma)
     mass = 1 - below - above
     p, q = below + u * mass, above + (1 - u) * mass
-    with np.errstate(invalid="ignore"):
-        x = np.where(p < 0.5, ndtri(p), -ndtri(q))
-    return np.clip(mean + sigma * x, 0.0, 1.0)
+    return np.clip(mean + sigma * np.where(p < 0.5, ndtri(p), -ndtri(q)), 0.0, 1.0)
 
 
 def update(
@@ -272,6 +270,8 @@ def next_policy(settings: Settings, policy: Policy, step: int, thetas: ArrayLike
     mu_t, theta = policy.mu, np.asarray(thetas, float)
     if theta.shape != (len(np.atleast_1d(scores)), len(mu_t)):
         raise InputError(f"PPO2: {len(np.atleast_1d(scores))} scores and {len(mu_t)} dimensions, thetas {theta.shape}.")
+    if not np.isfinite(theta).all() or not np.isfinite(scores).all():
+        raise InputError("PPO2: a step is updated from finite thetas and scores; leave failed trials out.")
     xi = advantages(mu_t, theta, scores, settings.baseline)
     clip = settings.clip_at(step)
     log_p_t, _ = log_density(theta, mu_t, settings.sigma, settings.family)
@@ -532,7 +532,7 @@ class PPO2Sampler(BaseSampler):
 
     def _draw(self, study: Study, trial: FrozenTrial) -> dict[str, Any]:
         _refuse_several_objectives(study)
-        self._agree_on_settings(study)
+        self._agree_on_settings(study, write=True)
         steps = self._steps(study, writer=trial.number)
         step, (policy, members) = len(steps), steps[-1]
         is_mu = self.settings.baseline == "mu" and self._needs_mu(study, step, members)
@@ -561,17 +561,17 @@ class PPO2Sampler(BaseSampler):
         )
         return not running or len(members) >= self.settings.trials_per_step - 1
 
-    def _agree_on_settings(self, study: Study) -> None:
-        """Write down what this study's trials mean, or refuse a study whose trials mean something else."""
+    def _agree_on_settings(self, study: Study, write: bool = False) -> None:
+        """Refuse a study whose trials mean something else, and write down what they mean in a new one."""
         mine: dict[str, Any] = asdict(self.settings)
         for may_change in ("steps", "clip", "answer", "pick", "mirrored"):  # each policy keeps its own clip
             del mine[may_change]
         mine["search_space"] = {name: [d.low, d.high] for name, d in self.search_space.items()}
         mine["initial_mean"] = self._to_params(self._initial.mu)
         theirs = _attributes(study).get(_SETTINGS)
-        if theirs is None:
+        if theirs is None and write:
             study._storage.set_study_user_attr(study._study_id, _SETTINGS, mine)
-        elif theirs != mine:
+        elif theirs is not None and theirs != mine:
             key = next(key for key in mine if theirs.get(key) != mine[key])
             raise InputError(
                 f"this study was started with {key} = {theirs.get(key)}, but the PPO2Sampler has "
@@ -683,6 +683,7 @@ class PPO2Sampler(BaseSampler):
         the newest policy instead, whose score is None as long as no step has sampled it.
         """
         _refuse_several_objectives(study)
+        self._agree_on_settings(study)
         steps = self._steps(study)
         finished = steps[:-1]
         if not finished:

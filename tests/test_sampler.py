@@ -184,6 +184,11 @@ def test_equal_scores_leave_mu_where_it_is() -> None:
     assert update([0.3, 1.0], [[0.1, 0.9], [0.5, 0.4]], [0.25, 0.25]).tolist() == [0.3, 1.0]
 
 
+def test_scores_that_are_not_finite_update_nothing() -> None:
+    with pytest.raises(InputError, match="finite thetas and scores"):
+        update([0.3], [[0.1], [0.5]], [1, float("nan")])
+
+
 def test_the_mu_baseline_needs_mus_own_score() -> None:
     with pytest.raises(InputError, match="no theta of this step equals mu"):
         update([0.3], [[0.1], [0.5]], [1, 2], baseline="mu")
@@ -487,6 +492,8 @@ def test_a_study_of_another_search_space_is_refused_and_loses_nothing() -> None:
         study.sampler = other
         with pytest.raises(InputError, match=r"was started with (search_space|sigma|lr) = .* or a new study"):
             study.ask(SPACE)
+        with pytest.raises(InputError, match="or a new study"):
+            other.best_mean(study)
     assert study.trials[-1].state == TrialState.FAIL
     assert (parameters(study)[:6], study.user_attrs) == before
     study.sampler = make(steps=40)  # a longer plan is welcome: every policy keeps the clip it was made with
