@@ -413,6 +413,32 @@ def test_a_killed_search_continues(config: Path, tmp_path: Path) -> None:
     assert Surrogate.load(tmp_path / "toy" / "surrogate.json") == straight
 
 
+def test_workers_end_with_a_search_that_is_killed(config: Path, tmp_path: Path) -> None:
+    who = tmp_path / "who"
+    command = [sys.executable, "-m", "autoseg", "search", str(tmp_path / "toy"), "--config", str(config)]
+    command += ["--objective", "tests.toy_objectives:hang", "--quiet"]
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "WHO": str(who)})
+    while not (who.exists() and who.read_text()):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    worker = int(who.read_text())
+    deadline = time.monotonic() + 20
+    while alive(worker):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat")
+    return not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] != "Z"  # a zombie is gone
+
+
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
