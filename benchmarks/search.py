@@ -249,7 +249,7 @@ def plot(regrets: dict[tuple[str, int, str, int], list[float]], path: Path) -> N
     figure.savefig(path, dpi=90)
 
 
-# The clips 3 / T and 6 / T and the preset `annealed` were chosen on these landscapes, so they are checked on other seeds.
+# The clips 3 / T and 6 / T and the preset `annealed` were chosen on these landscapes: checked on other seeds.
 CHECKED = ["PPO2 annealed", "PPO2 default", "PPO2 paper", "CMA-ES, population 32"]
 FRESH = range(100, 110)
 
@@ -271,7 +271,7 @@ def report(regrets: Regrets, fresh: Regrets, seeds: int, costs: list[list[str]])
         parts += [f"**{budget} trials** ({budget // M} steps of {M})"]
         parts += [table(head, [[m, *(f"{v:.1f}" for v in values)] for m, values in rows])]
     parts += [
-        "The clips 3 / T and 6 / T and the preset `annealed` were chosen on these very landscapes. Means on ten others, "
+        "The clips 3 / T and 6 / T and the preset `annealed` were chosen on these landscapes. Means on ten others, "
         f"seeds {FRESH.start} to {FRESH.stop - 1}, that played no part in it:",
         table(
             ["mean regret × 1000, fresh seeds", "640 trials", "160 trials"],
