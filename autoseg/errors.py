@@ -10,13 +10,15 @@ class InputError(ValueError):
     """Bad input: the message names what was given, where, what is expected and what to do."""
 
 
-def unknown(kind: str, given: str, known: Iterable[str]) -> InputError:
+def unknown(kind: str, given: str, choices: Iterable[str]) -> InputError:
     """Return the error for a name that is not known: the nearest known one first, then all.
 
     >>> print(unknown("metric", "mIuO", ["mIoU", "mAcc"]))
     unknown metric 'mIuO'; did you mean 'mIoU'? Known: mAcc, mIoU.
     """
-    names = sorted(known)
-    near = difflib.get_close_matches(given.lower(), [name.lower() for name in names], n=1)
+    names = sorted(choices)
+    known = [name.lower() for name in names]
+    begun = [name for name in known if given and name.startswith(given.lower())]
+    near = difflib.get_close_matches(given.lower(), known, n=1) or begun[:1]
     hint = next((f"; did you mean '{name}'?" for name in names if near and name.lower() == near[0]), ".")
     return InputError(f"unknown {kind} '{given}'{hint} Known: {', '.join(names)}.")

@@ -15,7 +15,10 @@ from autoseg import __version__
 from autoseg.errors import InputError
 
 # In the order of the data flow.
-VERBS: tuple[str, ...] = ("prepare", "split", "ask", "rescore", "select", "search", "doctor")
+VERBS: tuple[str, ...] = (
+    *("prepare", "split", "ask", "trials", "rescore", "select", "search"),
+    *("weights", "train", "evaluate", "doctor"),
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,0 +1,76 @@
+"""The arguments that `trials`, `train`, `evaluate` and `search` share: data, network, training settings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from autoseg.errors import InputError
+
+if TYPE_CHECKING:
+    from autoseg.config import Task
+
+
+def add_task_arguments(parser: argparse.ArgumentParser, protocol: str) -> None:
+    """Add what makes a `Task`."""
+    group = parser.add_argument_group("task")
+    group.add_argument("--data", metavar="DIR", help="a folder made by `autoseg prepare`")
+    group.add_argument("--split", metavar="FILE", help="made by `autoseg split` (default: split.json in DIR)")
+    group.add_argument("--network", default="deeplabv3plus-r50", help="by name (default deeplabv3plus-r50)")
+    group.add_argument("--weights", help="of the encoder: imagenet, a file, or none (default none)")
+    group.add_argument(
+        "--protocol", default=protocol, help=f"training settings by name (default {protocol}); see docs/training.md"
+    )
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change one training setting, such as iterations=200 or crop=[64,64]; may be repeated",
+    )
+    group.add_argument(
+        "--convention",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change one of the metrics' conventions, such as tolerance=2 or drop_background=false",
+    )
+
+
+def settings(pairs: list[str], option: str) -> dict[str, Any]:
+    """Return KEY=VALUE pairs as a mapping; a value is JSON, or else a plain word.
+
+    >>> settings(["iterations=200", "device=cpu"], "--set")
+    {'iterations': 200, 'device': 'cpu'}
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not sign or not key:
+            raise InputError(f"{option} {pair}: expected KEY=VALUE.")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
+def task_of(args: argparse.Namespace) -> Task:
+    """Return the task that the arguments describe."""
+    from autoseg.config import Task, parse, training
+    from autoseg.surrogate_json import SurrogateConventions
+
+    if not args.data:
+        raise InputError("--data is missing; give a folder made by `autoseg prepare`.")
+    conventions = settings(args.convention, "--convention")
+    parse(SurrogateConventions, conventions, "--convention")
+    content = {
+        "data": args.data,
+        "split": args.split,
+        "network": args.network,
+        "weights": None if args.weights in (None, "none") else args.weights,
+        "training": training(args.protocol, **settings(args.set, "--set")),
+        "conventions": conventions,
+    }
+    return parse(Task, content, "the task")

@@ -1,0 +1,43 @@
+"""Train one run: a network with a loss on a data set. The same command continues after any stop.
+
+A loss is ce, wce, dpce, ssim, dice, dice-squared, lovasz, naive:METRIC, published:NAME, the path of a surrogate.json,
+or a sum such as "published:mIoU + 0.5 * published:BIoU". For several GPUs start it with torchrun: batch statistics,
+the surrogates' sums and cross entropy's mean are then those of the whole batch. SIGTERM and SIGUSR1 write a
+checkpoint and end with exit code 75.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from autoseg.cli.tasks import add_task_arguments, task_of
+
+HELP = "train a network with a loss"
+PREEMPTED = 75  # EX_TEMPFAIL: try again
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's arguments."""
+    parser.add_argument("--loss", required=True, help="see above")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the run's folder")
+    parser.add_argument("--on", choices=("train", "search-train"), default="train", help="with or without the hold-out")
+    parser.add_argument("--source", choices=("files", "cache"), default="files", help="original files, or the cache")
+    parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
+    add_task_arguments(parser, "paper")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run this verb."""
+    from autoseg.runs import train_run
+    from autoseg.training import Preempted
+
+    try:
+        trained = train_run(task_of(args), args.loss, args.out, on=args.on, source=args.source, progress=not args.quiet)
+    except Preempted as stop:
+        print(f"autoseg train: {stop}; the same command continues.", file=sys.stderr)
+        return PREEMPTED
+    if trained is not None:
+        end = " (diverged: the loss was not finite)" if trained.diverged else ""
+        print(f"{args.out}: {trained.iterations} steps{end}", file=sys.stderr)
+    return 0

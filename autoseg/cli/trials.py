@@ -1,0 +1,42 @@
+"""Train and score the proposals of one step of a search, or a chunk of them, one after the other.
+
+All start from the same weights and see the same batches and dropout. Each score is written as soon as it is there, as
+trial-<number>.json in the step's folder; a trial with a score of the same task and parameters is not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from autoseg.cli.tasks import add_task_arguments, task_of
+from autoseg.errors import InputError
+
+HELP = "train and score the proposals of a step (a chunk of them)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's arguments."""
+    parser.add_argument("folder", help="the search's folder")
+    parser.add_argument("--step", required=True, help="the step's number, or 'rescore'")
+    parser.add_argument("--chunk", default="0/1", metavar="K/N", help="trials K, K+N, K+2N, ... (default 0/1: all)")
+    parser.add_argument(
+        "--out", metavar="FILE", help="write the names of the chunk's score files here when all are done"
+    )
+    parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
+    add_task_arguments(parser, "paper-proxy")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run this verb."""
+    from autoseg.files import write_json
+    from autoseg.trials import Proxy, run_chunk
+
+    k, slash, n = args.chunk.partition("/")
+    if not (slash and k.isdigit() and n.isdigit()):
+        raise InputError(f"--chunk {args.chunk}: expected K/N, such as 0/4.")
+    if args.step != "rescore" and not args.step.isdigit():
+        raise InputError(f"--step {args.step}: expected a number or 'rescore'.")
+    step = args.step if args.step == "rescore" else int(args.step)
+    paths = run_chunk(args.folder, step, Proxy(task_of(args)), (int(k), int(n)), progress=not args.quiet)
+    if args.out:
+        write_json(args.out, {"scores": [path.name for path in paths]})

@@ -1,0 +1,330 @@
+"""A run: one network trained with one loss on a data set, and its scores on the validation images."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from torch import Tensor
+
+from autoseg.config import Task, parse
+from autoseg.data.augment import Augmentation
+from autoseg.data.loaders import eval_loader, train_loader
+from autoseg.data.prepared import Prepared
+from autoseg.data.split import load_split
+from autoseg.errors import InputError
+from autoseg.evaluation import score
+from autoseg.files import atomic, checksum, fingerprint, read_json, write_json
+from autoseg.losses import build_loss
+from autoseg.metrics import SegmentationMetrics
+from autoseg.networks import build_network
+from autoseg.surrogate_json import SurrogateConventions
+from autoseg.training import VERSION, Checkpoint, choose_device, distributed, train
+
+
+class Trained(BaseModel):
+    """`run.json`: what was trained, with what, and the checksum of the weights beside it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    schema_: Literal["autoseg/run/1"] = Field(default="autoseg/run/1", alias="schema")
+    dataset: str
+    network: str
+    num_classes: int
+    loss: str
+    seed: int
+    iterations: int
+    diverged: bool
+    weights: str = Field(description="checksum of weights.safetensors")
+    fingerprint: str
+
+
+class Scores(BaseModel):
+    """`scores.json`: the metrics of a run on the validation images, in percent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    schema_: Literal["autoseg/scores/1"] = Field(default="autoseg/scores/1", alias="schema")
+    run: str
+    dataset: str
+    network: str
+    loss: str
+    seed: int
+    diverged: bool
+    scores: dict[str, FiniteFloat]
+    per_class: dict[str, dict[str, FiniteFloat | None]] = Field(description="metric -> class -> score; null: absent")
+    weights: str
+    fingerprint: str
+
+
+def train_run(
+    task: Task,
+    loss: str,
+    out: str | os.PathLike[str],
+    *,
+    searched: Mapping[str, str] | None = None,
+    on: Literal["train", "search-train"] = "train",
+    source: Literal["files", "cache"] = "files",
+    progress: bool = True,
+) -> Trained | None:
+    """Train a run into the folder `out`, or continue it; the files are `run.json` and `weights.safetensors`.
+
+    Args:
+        task: data, network and training settings.
+        loss: see `autoseg.losses.build_loss`.
+        out: the run's folder.
+        searched: for "searched:NAME", the surrogate.json of each search.
+        on: the whole training set, or what a search trains on (without the hold-out).
+        source: original files, or the cache of short side 2 x `short_side`.
+        progress: show a bar.
+
+    Under torchrun every process calls this; the first writes and returns, the others return None.
+    """
+    out, s = Path(out), task.training
+    device = choose_device(s.device)
+    data = Prepared.open(task.data)
+    split = load_split(task.split or Path(task.data) / "split.json", data)
+    ids = split.whole_train if on == "train" else split.train
+    read = data.read if source == "files" else data.cache(2 * s.short_side).read
+    mark = _fingerprint(task, loss, searched, data, ids, source, device)
+    if (out / "run.json").exists():
+        before = load_trained(out)
+        if before.fingerprint == mark and checksum(out / "weights.safetensors") == before.weights:
+            return before
+    with distributed(device) as (rank, world):
+        if s.batch_size % (world * s.accumulate):
+            raise InputError(
+                f"batch_size {s.batch_size} cannot be shared by {world} processes in {s.accumulate} parts each."
+            )
+        torch.manual_seed(s.seed)
+        network = build_network(task.network, data.num_classes, task.weights).to(device)
+        c = task.conventions
+        counts = data.statistics.splits["train"].pixels
+        criterion = build_loss(
+            loss,
+            ignore_index=data.ignore_index,
+            class_counts=counts,
+            searched=searched,
+            sync=world > 1,
+            **c.model_dump(),
+        )
+
+        def batches(start: int) -> Iterable[tuple[Tensor, Tensor]]:
+            return train_loader(
+                read,
+                ids,
+                Augmentation(s.short_side, s.crop, s.scale, s.max_share, s.flip, s.photometric),
+                batch_size=s.batch_size // s.accumulate,
+                seed=s.seed,
+                start=start,
+                stop=s.iterations * s.accumulate,
+                workers=s.workers,
+                rank=rank,
+                world_size=world,
+            )
+
+        outcome = train(
+            network,
+            criterion,
+            batches,
+            s,
+            device=device,
+            rank=rank,
+            world=world,
+            checkpoint=Checkpoint(out / "checkpoint.pt", mark),
+            log=out / "log.jsonl" if rank == 0 else None,
+            progress=loss if progress and rank == 0 else None,
+        )
+        if rank:
+            return None
+        save_weights(network, out / "weights.safetensors")
+        trained = Trained(
+            dataset=data.index.dataset,
+            network=task.network,
+            num_classes=data.num_classes,
+            loss=loss,
+            seed=s.seed,
+            iterations=outcome.iterations,
+            diverged=outcome.diverged,
+            weights=checksum(out / "weights.safetensors"),
+            fingerprint=mark,
+        )
+        write_json(out / "run.json", trained.model_dump(by_alias=True))
+        for name in ("checkpoint.pt", "checkpoint.previous.pt"):
+            (out / name).unlink(missing_ok=True)
+        return trained
+
+
+def evaluate_run(
+    task: Task,
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    part: Literal["val", "hold_out"] = "val",
+    window: tuple[int, int] | None = None,
+    predictions: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+) -> Scores | None:
+    """Score a run on the validation images at their original size and write `scores.json` to `out`.
+
+    Args:
+        task: the data set, and the conventions of the metrics.
+        run: the run's folder.
+        out: the file to write.
+        part: the validation images, or the hold-out.
+        window: a sliding window; None: whole images.
+        predictions: a folder for the predicted label maps as palette PNGs.
+        name: what the run is called in the file; by default its folder's name.
+
+    Under torchrun the images are shared out and the counts added up; the first process writes and returns.
+    """
+    run = Path(run)
+    trained = load_trained(run)
+    s = task.training
+    device = choose_device(s.device)
+    torch.set_num_threads(s.threads)
+    data = Prepared.open(task.data)
+    if trained.num_classes != data.num_classes:
+        raise InputError(
+            f"{run}: trained for {trained.num_classes} classes, but {task.data} has {data.num_classes}; "
+            "evaluate it on the data set it was trained for."
+        )
+    ids: list[str] = getattr(load_split(task.split or Path(task.data) / "split.json", data), part)
+    network = load_network(run, trained, device)
+    metrics = _metrics(data, task.conventions)
+    colours = [colour for info in data.index.classes for colour in info.color]
+    with distributed(device) as (rank, world):
+        mine = ids[rank::world]
+
+        def save(first: int, labels: Tensor) -> None:
+            if predictions is not None:
+                for number, label in enumerate(labels, first):
+                    _write_png(Path(predictions) / f"{mine[number]}.png", label, colours)
+
+        loader = eval_loader(data.read, ids, workers=s.workers, rank=rank, world_size=world)
+        score(network, loader, metrics, device, window=window, seen=save)
+        if world > 1:
+            metrics.all_reduce()
+        if rank:
+            return None
+    names = data.class_names
+    found = Scores(
+        run=name or run.name,
+        dataset=trained.dataset,
+        network=trained.network,
+        loss=trained.loss,
+        seed=trained.seed,
+        diverged=trained.diverged,
+        scores={key: 100 * value for key, value in metrics.compute().items()},
+        per_class={
+            key: {c: None if value != value else 100 * float(value) for c, value in zip(names, values, strict=True)}
+            for key, values in metrics.per_class().items()
+        },
+        weights=trained.weights,
+        fingerprint=fingerprint(
+            {
+                "run": trained.fingerprint,
+                "weights": trained.weights,
+                "data": data.index_checksum,
+                "ids": ids,
+                "conventions": task.conventions.model_dump(),
+                "window": window,
+            }
+        ),
+    )
+    write_json(out, found.model_dump(by_alias=True))
+    return found
+
+
+def save_weights(network: torch.nn.Module, path: str | os.PathLike[str]) -> None:
+    """Write a network's weights as safetensors, atomically."""
+    from safetensors.torch import save
+
+    state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    with atomic(path, "wb") as file:
+        file.write(save(state))
+
+
+def load_trained(run: Path) -> Trained:
+    """Read a run's `run.json`."""
+    if not (run / "run.json").exists():
+        raise InputError(f"{run}: no run.json in it; run `autoseg train ... --out {run}` first.")
+    return parse(Trained, read_json(run / "run.json"), run / "run.json")
+
+
+def load_network(run: Path, trained: Trained, device: torch.device) -> torch.nn.Module:
+    """Return the trained network of a run."""
+    from safetensors.torch import load_file
+
+    path = run / "weights.safetensors"
+    if not path.exists() or checksum(path) != trained.weights:
+        raise InputError(f"{path}: missing, or not the weights that {run / 'run.json'} speaks of; train the run again.")
+    network = build_network(trained.network, trained.num_classes)
+    network.load_state_dict(load_file(path))
+    return network.to(device).eval()
+
+
+def _metrics(data: Prepared, c: SurrogateConventions) -> SegmentationMetrics:
+    return SegmentationMetrics(
+        data.num_classes,
+        data.ignore_index,
+        c.tolerance,
+        c.boundary_radius,
+        c.drop_background,
+        mask_void=c.mask_void,
+        absent=c.absent or "skip",
+    )
+
+
+def _fingerprint(
+    task: Task,
+    loss: str,
+    searched: Mapping[str, str] | None,
+    data: Prepared,
+    ids: Sequence[str],
+    source: str,
+    device: torch.device,
+) -> str:
+    """Return what a run's weights depend on; surrogate files count by their content."""
+    parts: list[Any] = []
+    for term in loss.split(" + "):
+        plain = term.split("*")[-1].strip()
+        path = (searched or {}).get(plain.removeprefix("searched:")) if plain.startswith("searched:") else plain
+        if path and path.endswith(".json"):
+            content = read_json(path)
+            parts.append([term.replace(plain, ""), {k: v for k, v in content.items() if k != "source"}])
+        else:
+            parts.append(term)
+    weights = task.weights
+    return fingerprint(
+        {
+            "version": VERSION,
+            "loss": parts,
+            "data": data.index_checksum,
+            "ids": list(ids),
+            "source": source,
+            "network": task.network,
+            "weights": checksum(weights) if weights and Path(weights).is_file() else weights,
+            "training": task.training.decisive,
+            "conventions": task.conventions.model_dump(),
+            "device": device.type,
+        }
+    )
+
+
+def _write_png(path: Path, labels: Tensor, colours: Sequence[int]) -> None:
+    from PIL import Image
+
+    image = Image.fromarray(labels.to(torch.uint8).numpy(), mode="P")
+    image.putpalette(list(colours))
+    try:
+        with atomic(path, "wb") as file:
+            image.save(file, format="PNG")
+    except OSError as error:
+        print(f"{path}: cannot be written ({error.strerror}).", file=sys.stderr)
+        raise InputError(f"{path}: the prediction cannot be written ({error.strerror}).") from None
