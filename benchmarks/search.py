@@ -239,7 +239,7 @@ def plot(regrets: dict[tuple[str, int, str, int], list[float]], path: Path) -> N
     figure, panels = plt.subplots(1, len(BUDGETS), figsize=(9, 3.4), sharex=True, constrained_layout=True)
     labels = [*(f"{name} {d}" for d in (12, 24) for name in Landscape.NAMES), "mean"]
     for panel, budget in zip(panels, BUDGETS, strict=True):
-        for index, method in enumerate(METHODS):
+        for index, method in enumerate(m for m in METHODS if not m.startswith(("PPO2 default,", "PPO2 annealed,"))):
             if values := summary(regrets, method, budget):
                 style = "o-" if method.startswith("PPO2") else "s--"
                 panel.plot(labels, values, style, label=method, color=f"C{index % 10}", markersize=3, linewidth=1)
