@@ -5,10 +5,6 @@ rule prepare_dataset:
     output:
         index=f"{OUT}/data/{{dataset}}/index.json",
         statistics=f"{OUT}/data/{{dataset}}/statistics.json",
-    params:
-        kind=lambda w: P.datasets[w.dataset].kind,
-        options=lambda w: flags({**P.datasets[w.dataset].options, "proxy_size": P.datasets[w.dataset].proxy_size}),
-        out=lambda w, output: os.path.dirname(output.index),
     log:
         f"{OUT}/logs/prepare/{{dataset}}.log",
     benchmark:
@@ -18,6 +14,10 @@ rule prepare_dataset:
     resources:
         runtime=lambda w, attempt: 120 * attempt,
         mem_mb=lambda w, attempt: 4000 * attempt,
+    params:
+        kind=lambda w: P.datasets[w.dataset].kind,
+        options=lambda w: flags({**P.datasets[w.dataset].options, "proxy_size": P.datasets[w.dataset].proxy_size}),
+        out=lambda w, output: os.path.dirname(output.index),
     shell:
         "autoseg prepare {params.kind} {params.options} --out {params.out:q} 2> {log:q}"
 
@@ -27,15 +27,15 @@ rule split_dataset:
         f"{OUT}/data/{{dataset}}/index.json",
     output:
         f"{OUT}/data/{{dataset}}/split.json",
-    params:
-        options=lambda w: flags({"hold_out": P.datasets[w.dataset].hold_out, "seed": P.datasets[w.dataset].split_seed}),
-        data=lambda w, output: os.path.dirname(output[0]),
     log:
         f"{OUT}/logs/split/{{dataset}}.log",
     benchmark:
         f"{OUT}/logs/split/{{dataset}}.tsv"
+    localrule: True
     conda:
         ENV
-    localrule: True
+    params:
+        options=lambda w: flags({"hold_out": P.datasets[w.dataset].hold_out, "seed": P.datasets[w.dataset].split_seed}),
+        data=lambda w, output: os.path.dirname(output[0]),
     shell:
         "autoseg split {params.data:q} {params.options} --out {output:q} 2> {log:q}"

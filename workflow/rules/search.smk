@@ -4,46 +4,18 @@
 SEARCH = f"{OUT}/searches/{{search}}"
 
 
-def chunk_files(search, step):
-    """Return the files that say that all trials of a step are scored."""
-    plan = P.search(search)
-    # At the end the first mean, the best ones and the last one are trained themselves.
-    trials = plan.rescore + 2 if step == "rescore" else settings_of(plan).trials_per_step
-    folder = step if step == "rescore" else f"step-{step:03d}"
-    count = P.chunks(search, trials)
-    return [f"{OUT}/searches/{search}/{folder}/chunk-{k}-of-{count}.json" for k in range(count)]
-
-
-def earlier(w):
-    """Return what step `w.step` waits for."""
-    return chunk_files(w.search, int(w.step) - 1) if int(w.step) > 1 else []
-
-
-def all_steps(w):
-    """Return what waits for a whole search."""
-    return [path for t in range(1, total_steps(P.search(w.search)) + 1) for path in chunk_files(w.search, t)]
-
-
-def chunk_task(w):
-    """Return the arguments of a search's trainings."""
-    plan = P.searches[w.search]
-    proxy = P.proxies[plan.proxy]
-    conventions = P.datasets[plan.dataset].conventions
-    return task_arguments(plan.dataset, proxy.network, proxy.weights, P.proxy_training(w.search), conventions)
-
-
 rule search_settings:
     output:
         f"{SEARCH}/search.json",
-    params:
-        settings=lambda w: to_json(P.search(w.search).model_dump()),
     log:
         f"{OUT}/logs/searches/{{search}}/settings.log",
     benchmark:
         f"{OUT}/logs/searches/{{search}}/settings.tsv"
+    localrule: True
     conda:
         ENV
-    localrule: True
+    params:
+        settings=lambda w: to_json(P.search(w.search).model_dump()),
     shell:
         "printf %s {params.settings:q} > {output:q} 2> {log:q}"
 
@@ -54,16 +26,16 @@ rule ask:
         earlier,
     output:
         f"{SEARCH}/step-{{step}}/proposals.json",
-    params:
-        folder=SEARCH,
-        step=lambda w: int(w.step),
     log:
         f"{OUT}/logs/searches/{{search}}/ask-{{step}}.log",
     benchmark:
         f"{OUT}/logs/searches/{{search}}/ask-{{step}}.tsv"
+    localrule: True
     conda:
         ENV
-    localrule: True
+    params:
+        folder=lambda w: f"{OUT}/searches/{w.search}",
+        step=lambda w: int(w.step),
     shell:
         "autoseg ask {params.folder:q} --step {params.step} 2> {log:q}"
 
@@ -74,18 +46,13 @@ rule trials:
         lambda w: f"{OUT}/data/{P.searches[w.search].dataset}/split.json",
     output:
         f"{SEARCH}/{{step}}/chunk-{{chunk}}-of-{{parts}}.json",
-    wildcard_constraints:
-        step=r"step-\d{3}|rescore",
-        parts=r"\d+",
-    params:
-        folder=SEARCH,
-        step=lambda w: w.step if w.step == "rescore" else int(w.step.removeprefix("step-")),
-        task=chunk_task,
-        workers=f"--set workers={P.workers}",
     log:
         f"{OUT}/logs/searches/{{search}}/trials-{{step}}-{{chunk}}-of-{{parts}}.log",
     benchmark:
         f"{OUT}/logs/searches/{{search}}/trials-{{step}}-{{chunk}}-of-{{parts}}.tsv"
+    wildcard_constraints:
+        step=r"step-\d{3}|rescore",
+        parts=r"\d+",
     conda:
         ENV
     threads: P.threads
@@ -93,6 +60,11 @@ rule trials:
         gpu=gpu(),
         runtime=lambda w, attempt: 240 * attempt,
         mem_mb=lambda w, attempt: 16000 * attempt,
+    params:
+        folder=lambda w: f"{OUT}/searches/{w.search}",
+        step=lambda w: w.step if w.step == "rescore" else int(w.step.removeprefix("step-")),
+        task=chunk_task,
+        workers=f"--set workers={P.workers}",
     shell:
         "autoseg trials {params.folder:q} --step {params.step} --chunk {wildcards.chunk}/{wildcards.parts} "
         "--out {output:q} --quiet {params.task} {params.workers} 2> {log:q}"
@@ -104,15 +76,15 @@ rule rescore:
         all_steps,
     output:
         f"{SEARCH}/rescore/proposals.json",
-    params:
-        folder=SEARCH,
     log:
         f"{OUT}/logs/searches/{{search}}/rescore.log",
     benchmark:
         f"{OUT}/logs/searches/{{search}}/rescore.tsv"
+    localrule: True
     conda:
         ENV
-    localrule: True
+    params:
+        folder=lambda w: f"{OUT}/searches/{w.search}",
     shell:
         "autoseg rescore {params.folder:q} 2> {log:q}"
 
@@ -124,14 +96,14 @@ rule select:
         lambda w: chunk_files(w.search, "rescore") if P.search(w.search).rescore else [],
     output:
         f"{SEARCH}/surrogate.json",
-    params:
-        folder=SEARCH,
     log:
         f"{OUT}/logs/searches/{{search}}/select.log",
     benchmark:
         f"{OUT}/logs/searches/{{search}}/select.tsv"
+    localrule: True
     conda:
         ENV
-    localrule: True
+    params:
+        folder=lambda w: f"{OUT}/searches/{w.search}",
     shell:
         "autoseg select {params.folder:q} --output {output:q} > {log:q} 2>&1"
