@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export NO_ALBUMENTATIONS_UPDATE := 1
 
-.PHONY: help venv test test-long lint format bench bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic clean
+.PHONY: help venv demo test test-long lint format bench bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -18,16 +18,21 @@ $(VENV)/.installed: pyproject.toml envs/constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c envs/constraints.txt -e '.[bench]'
 	touch $@
 
+demo: venv  ## the whole pipeline on synthetic scenes, in minutes: results/demo/report.html
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --cores all --rerun-incomplete
+
 test: venv  ## the test suite (fast, deterministic)
 	$(BIN)/python -m pytest -n 2 -m 'not long'
 
 test-long: venv  ## what takes minutes: storms of kills, long comparisons
 	$(BIN)/python -m pytest -m long
 
-lint: venv  ## ruff (format and lint) and mypy
+lint: venv  ## ruff (format and lint), mypy, snakefmt and Snakemake's own lint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile workflow
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --lint --configfile workflow/config/tiny.yaml
 
 format: venv  ## rewrite the sources in the house style
 	$(BIN)/ruff format .

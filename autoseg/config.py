@@ -98,7 +98,7 @@ class Search(BaseModel):
     rescore: int = Field(
         default=0,
         ge=0,
-        description="k > 0: train the first mean, the k best and the last one themselves, and select the best of them",
+        description="k > 0: train the identity, the k best means and the last one, and select the best of them",
     )
     seed: int = Field(default=0, ge=0, description="the source of all random numbers of the search")
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 FAMILIES = ("bezier", "linear")
 DEFAULT_PIECES = {"bezier": 2, "linear": 5}
 
+MOST_PIECES = 1000
+
 NARROW = 1e-6
 """A Bézier piece narrower than this in u is dropped: there the curve jumps, and takes the value to the right of the
 jump; at y = 0 it is g(0) all the same."""
@@ -50,6 +52,10 @@ class Curve:
     def __init__(self, pieces: Sequence[Piece], start: float, end: float) -> None:
         self.pieces = tuple(pieces)
         self.start, self.end = start, end
+        first, last = self.pieces[0], self.pieces[-1]
+        # Where a piece too narrow to be kept was the first or the last, the curve jumps at that end.
+        self.jumps_at_0 = first.u0 > 0 or first.v0 != start
+        self.jumps_at_1 = last.u0 + last.b + last.a < 1 - NARROW / 2 or abs(last.v0 + last.c + last.d - end) > 1e-12
         self.delicate = self._delicate()
 
     def _delicate(self) -> tuple[tuple[float, float], ...]:
@@ -82,14 +88,11 @@ class Curve:
         """Return g(y) and g'(y) for y in [0, 1], without autograd. |g'| is capped, see STEEP."""
         import torch
 
-        value, slope = torch.full_like(y, self.start), torch.zeros_like(y)
-        for number, piece in enumerate(self.pieces):
+        value, slope = evaluate_piece(self.pieces[0], y)
+        for piece in self.pieces[1:]:
             g, dg = evaluate_piece(piece, y)
-            if number == 0:
-                value, slope = g, dg
-            else:
-                here = y >= piece.u0
-                value, slope = torch.where(here, g, value), torch.where(here, dg, slope)
+            here = y >= piece.u0
+            value, slope = torch.where(here, g, value), torch.where(here, dg, slope)
         # The ends are exact whatever the rounding, and also where a piece too narrow to be kept makes them jump.
         value = torch.where(y <= 0, torch.full_like(y, self.start), value)
         return torch.where(y >= 1, torch.full_like(y, self.end), value), slope
@@ -111,16 +114,23 @@ def evaluate_piece(
         rise = piece.c / piece.b
         value = torch.add(_constant(piece.v0, y), x, alpha=rise, out=work[2])
         return value, torch.full_like(x, rise) if work[1] is None else work[1].fill_(rise)
-    # constant + alpha * x in one pass over memory instead of two
-    root = torch.add(_constant(piece.b**2, y), x, alpha=4 * piece.a, out=work[0])
-    if min(piece.b**2, piece.b**2 + 4 * piece.a * (1 - piece.u0)) < 2 * STEEP**2:
+    # D^2 as a sum of two positive terms, counted from the end where D is the smaller: nothing cancels. Each sum is
+    # `constant + alpha * x`, one pass over memory instead of two.
+    end = piece.u0 + piece.b + piece.a
+    if piece.a < 0:
+        least = (piece.b + 2 * piece.a) ** 2
+        root = torch.sub(_constant(end, y), y, out=work[0])
+        torch.add(_constant(least, y), root, alpha=-4 * piece.a, out=root)
+    else:
+        least = piece.b**2
+        root = torch.add(_constant(least, y), x, alpha=4 * piece.a, out=work[0])
+    beyond = end < 1  # then y may lie behind the piece, where D^2 may be negative and s greater than 1
+    if beyond or least < 2 * STEEP**2:
         root.clamp_(min=STEEP**2)
     root.sqrt_()
     half_s = torch.add(root, piece.b, out=work[1])
     torch.div(x, half_s, out=half_s)
-    if (
-        piece.u0 + piece.b + piece.a < 1 or piece.a < 0
-    ):  # s can pass 1: y beyond the piece, or rounding where D is small
+    if beyond or piece.a < 0:  # or s is rounded above 1, where D is small
         half_s.clamp_(max=0.5)
     value = torch.add(_constant(2 * piece.c, y), half_s, alpha=4 * piece.d, out=work[2]).mul_(half_s)
     if piece.v0:
@@ -143,6 +153,9 @@ def _constant(value: float, like: Tensor) -> Tensor:
 def _evaluate(curve: Curve, y: Tensor) -> Tensor:
     import torch
 
+    if not y.is_floating_point():
+        raise InputError(f"a curve was given {y.dtype} numbers; expected floats.")
+
     class Evaluate(torch.autograd.Function):
         @staticmethod
         def forward(ctx: torch.autograd.function.FunctionCtx, y: Tensor) -> Tensor:
@@ -151,11 +164,20 @@ def _evaluate(curve: Curve, y: Tensor) -> Tensor:
             return value
 
         @staticmethod
+        @torch.autograd.function.once_differentiable
         def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> Tensor:
             (slope,) = ctx.saved_tensors  # type: ignore[attr-defined]
             return gradient * slope
 
     return Evaluate.apply(y.clamp(0, 1))
+
+
+def as_numbers(numbers: Sequence[float], what: str) -> list[float]:
+    """Return a flat list of floats; anything else is an InputError."""
+    try:
+        return [float(number) for number in numbers]
+    except (TypeError, ValueError):
+        raise InputError(f"{what} is {numbers!r}; expected a flat list of numbers.") from None
 
 
 @dataclass(frozen=True)
@@ -189,8 +211,11 @@ class CurveSpace:
             raise unknown("family of curves", str(self.family), FAMILIES)
         if self.pieces is None:
             object.__setattr__(self, "pieces", DEFAULT_PIECES[self.family])
-        if isinstance(self.pieces, bool) or not isinstance(self.pieces, int) or self.pieces < 1:
-            raise InputError(f"a curve of {self.pieces!r} pieces was asked for; expected a whole number, 1 or more.")
+        if isinstance(self.pieces, bool) or not isinstance(self.pieces, int) or not 1 <= self.pieces <= MOST_PIECES:
+            raise InputError(f"a curve of {self.pieces!r} pieces was asked for; expected 1 to {MOST_PIECES}.")
+        for name in ("monotone", "truth_table"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} is {getattr(self, name)!r}; expected True or False.")
         if self.family == "linear" and self.monotone and not self.truth_table:
             raise InputError(
                 "a linear curve that is monotone has its slopes from a softmax, which fixes g(1) = 1; "
@@ -305,7 +330,7 @@ class CurveSpace:
 
     def _check(self, numbers: Sequence[float], what: str) -> list[float]:
         count = len(self.names) if what == "theta" or self.bounded else len(self.names) - 1
-        values = [float(number) for number in numbers]
+        values = as_numbers(numbers, what)
         name = f"{what} of a {self.family} curve with {self.pieces} pieces"
         if len(values) != count:
             raise InputError(f"{name} has {len(values)} numbers; expected {count}.")

@@ -10,8 +10,9 @@ Torch is imported where it is first needed, so that search spaces can be derived
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +26,18 @@ if TYPE_CHECKING:
 Absent = Literal["skip", "zero"]
 Curve = Callable[["Tensor"], "Tensor"]
 Sums = Mapping[str, "Tensor"]
+
+
+def whole_number(value: Any, name: str, unit: str = "", least: int | None = 0) -> int:
+    """Return a whole number, numpy's too, not below `least`; anything else is an InputError."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool | np.bool_) or (least is not None and number < least):
+        bound = "" if least is None else f", {least} or more"
+        raise InputError(f"{name} is {value!r}; expected a whole number{' ' + unit if unit else ''}{bound}.")
+    return number
 
 
 @dataclass(frozen=True)
@@ -48,9 +61,7 @@ class Conventions:
 
     def __post_init__(self) -> None:
         for name in ("tolerance", "boundary_radius"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise InputError(f"{name} is {value!r}; expected a whole number of pixels, 0 or more.")
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, "of pixels"))
         for name in ("drop_background", "mask_void"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} is {getattr(self, name)!r}; expected True or False.")
@@ -69,9 +80,9 @@ def conventions(name: str | Conventions, **changes: Any) -> Conventions:
     >>> conventions("cityscapes", tolerance=2)
     Conventions(tolerance=2, boundary_radius=5, drop_background=False, mask_void=False, absent='skip')
     """
-    if isinstance(name, str):
-        if name.lower() not in CONVENTIONS:
-            raise unknown("conventions", name, CONVENTIONS)
+    if not isinstance(name, Conventions):
+        if str(name).lower() not in CONVENTIONS:
+            raise unknown("conventions", str(name), CONVENTIONS)
         name = CONVENTIONS[name.lower()]
     return replace(name, **changes)
 
@@ -216,14 +227,19 @@ class Formula:
     absent_in_loss: Absent = "skip"
     layouts: Mapping[str, Layout] = field(default_factory=dict)
 
-    def __reduce__(self) -> tuple[Callable[[str], Formula], tuple[str]]:
-        return get, (self.name,)  # other processes find it in their own registry
+    def __reduce__(self) -> tuple[Callable[..., Formula], tuple[Any, ...]]:
+        if _REGISTRY.get(self.name.lower()) is self:
+            return get, (self.name,)  # other processes find it in their own registry
+        return Formula, tuple(getattr(self, f.name) for f in fields(self))
 
     @property
     def operators(self) -> tuple[str, ...]:
         """The names of the logical operators, in the order in which the formula uses them."""
         trace, one = _Trace(), np.ones((1, 1, 1, 1))
-        self.sums(one, one, trace)
+        try:
+            self.sums(one, one, trace)
+        except (AttributeError, TypeError) as error:
+            raise InputError(f"the sums of {self.name} must use arithmetic and `ops` only, but: {error}.") from error
         return tuple(dict.fromkeys(trace.names))
 
     def layout(self, name: str | None = None) -> Layout:
@@ -232,7 +248,7 @@ class Formula:
         if name is None:
             name = next(iter(layouts))
         if name not in layouts:
-            raise unknown(f"layout of {self.name}", name, layouts)
+            raise unknown(f"layout of {self.name}", str(name), layouts)
         return layouts[name]
 
     def sum_maps(
@@ -350,9 +366,10 @@ def get(name: str) -> Formula:
     >>> get("miou").name
     'mIoU'
     """
-    if name.lower() not in _REGISTRY:
-        raise unknown("metric", name, names())
-    return _REGISTRY[name.lower()]
+    key = str(name).lower()
+    if key not in _REGISTRY:
+        raise unknown("metric", str(name), names())
+    return _REGISTRY[key]
 
 
 def names() -> tuple[str, ...]:
@@ -397,8 +414,9 @@ def _iou_score(s: Sums) -> Tensor:
 
 
 def _f1_score(s: Sums) -> Tensor:
-    precision = ratio(s["matched_pred"], s["pred"], empty=0.0)
-    recall = ratio(s["matched_target"], s["target"], empty=0.0)
+    # Cut to [0, 1], which hard maps never leave: with a curve in each, OR - AND can be negative, and F1 have poles.
+    precision = ratio(s["matched_pred"], s["pred"], empty=0.0).clamp(0, 1)
+    recall = ratio(s["matched_target"], s["target"], empty=0.0).clamp(0, 1)
     f1 = ratio(2 * precision * recall, precision + recall, empty=0.0)
     return f1.masked_fill(s["target"] == 0, math.nan)  # a class with no target edge has no score
 
@@ -428,5 +446,13 @@ BF1 = register(  # eq. 6
         },
     )
 )
+
+_SIX = (gAcc, mAcc, mIoU, FWIoU, BIoU, BF1)
+
+
+def has_kernel(formula: Formula) -> bool:
+    """Whether the fast kernels stand for this formula: it is one of the six, not a user's replacement of one."""
+    return any(formula is one for one in _SIX)
+
 
 METRICS: tuple[str, ...] = ("mIoU", "FWIoU", "BIoU", "BF1", "mAcc", "gAcc")  # in the order of the paper's tables

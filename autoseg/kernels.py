@@ -50,7 +50,7 @@ class RegionKernel:
         hit, slope = fast_value_and_slope(curve_and, p_true, self._exact_true)
         self.q_true = slope.mul_(p_true)
         inter = self._per_class(hit)
-        self.sums = {"inter": inter, "hit": inter, "target": area}
+        self.sums = {"inter": inter, "hit": inter, "target": area}  # IoU's and accuracy's names for the same sum
         self.q: Tensor | None = None
         if curve_or is not None:
             self.q = torch.empty_like(p) if with_gradient else None
@@ -69,12 +69,14 @@ class RegionKernel:
         for first in range(0, len(planes), step):
             some = slice(first, min(first + step, len(planes)))
             value, slope = evaluate_piece(curve.pieces[0], planes[some], [w[: some.stop - first] for w in work])
+            if curve.jumps_at_0:
+                value.masked_fill_(planes[some] <= 0, 0.0)
             sums[some] = value.sum(1)
             if q is not None:
                 torch.mul(slope, planes[some], out=q[some])
         # The first piece is right for most; mend the others.
         there, few, g, dg = _beyond_first_piece(curve, self.p, self._exact)
-        wrong, _ = evaluate_piece(curve.pieces[0], self.p.view(-1)[there])
+        wrong, _ = evaluate_piece(curve.pieces[0], self.p.view(-1)[there])  # none is 0: a curve reaches them later
         sums.index_add_(0, there // size, g - wrong)
         if self.q is not None:
             self.q.view(-1)[there] = (dg * few).to(self.q.dtype)
@@ -108,9 +110,14 @@ class RegionKernel:
         padded = torch.cat([by_inter, by_inter.new_zeros(1)]).to(kind)
         true = padded[self.labels].unsqueeze(1).mul_(self.q_true)  # p dL/dp at the true class
         if self.q is None:
-            return self.p.mul_(-true).scatter_add_(1, self.index, true)
-        t = self.q.mul_(by_sum["union"].to(kind).view(1, -1, 1, 1)).scatter_(1, self.index, true)
-        return _softmax_gradient(t, self.p)
+            gradient = self.p.mul_(-true)
+        else:
+            t = self.q.mul_(by_sum["union"].to(kind).view(1, -1, 1, 1)).scatter_(1, self.index, true)
+            gradient = _softmax_gradient(t, self.p)
+        # A softmax's gradient adds up to 0 over classes. The true class's own is right by that, not by 1 - p, which
+        # has few digits left where the network is sure.
+        gradient.scatter_(1, self.index, 0.0)
+        return gradient.scatter_(1, self.index, -gradient.sum(1, keepdim=True))
 
 
 class BoundaryKernel:
@@ -192,14 +199,17 @@ class BoundaryKernel:
         m = w[8].copy_(self._min_pool(i, planes)[2][:, 1:-1, 1:-1])
         g1, dg1 = _value_and_slope(curves["edge.AND"][0], p, (w[0], w[1], w[2]))
         g2, dg2 = _value_and_slope(curves["edge.AND"][1], m, (w[0], w[3], w[4]))
-        # OR - AND = 1 - (1 - g3)(1 - g4) - g1 g2; the two halves after each other, to need less memory
+        # OR - AND = g3 (1 - g4) + g4 - g1 g2, which keeps its digits where all are small; the two halves after each
+        # other, to need less memory
         e = torch.mul(g1, g2, out=w[5])
         dg1.mul_(g2)
         dg2.mul_(g1)
         g3, dg3 = _value_and_slope(curves["edge.OR"][0], p, (w[0], w[6], w[2]))
         g4, dg4 = _value_and_slope(curves["edge.OR"][1], m, (w[0], w[7], w[4]))
-        not3, not4 = g3.neg_().add_(1), g4.neg_().add_(1)
-        e.addcmul_(not3, not4).neg_().add_(1)
+        torch.sub(g4, e, out=e)
+        not4 = g4.neg_().add_(1)
+        e.addcmul_(g3, not4)
+        not3 = g3.neg_().add_(1)
         if self.by_p is not None and self.by_m is not None:
             torch.mul(dg3, not4, out=self.by_p[i, planes]).sub_(dg1)
             torch.mul(dg4, not3, out=self.by_m[i, planes]).sub_(dg2)
@@ -285,7 +295,9 @@ def fast_value_and_slope(
 ) -> tuple[Tensor, Tensor]:
     """Return g(y) and g'(y); `work` may lend memory like y's. For `exact`, see `_beyond_first_piece`."""
     value, slope = evaluate_piece(curve.pieces[0], y, work)
-    if len(curve.pieces) == 1 and exact is None:
+    if curve.jumps_at_0:
+        value.masked_fill_(y <= 0, curve.start)
+    if len(curve.pieces) == 1 and exact is None and not curve.jumps_at_1:
         return value, slope
     there, _, g, dg = _beyond_first_piece(curve, y, exact)
     value.view(-1)[there], slope.view(-1)[there] = g.to(y.dtype), dg.to(y.dtype)
@@ -301,6 +313,8 @@ def _beyond_first_piece(
     gives it in float64, for flat indices.
     """
     starts = [piece.u0 for piece in curve.pieces[1:]] + [low for low, _ in curve.delicate if exact is not None]
+    if curve.jumps_at_1:
+        starts.append(1.0)
     there = _reaching(y.reshape(-1), min(starts, default=2.0))
     few = y.reshape(-1)[there].double()
     if exact is not None:

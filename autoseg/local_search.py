@@ -10,6 +10,7 @@ import math
 import multiprocessing
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -112,7 +113,8 @@ def run(
     history: list[Scored] = []
     bar = tqdm(desc=search.name, unit="trial", disable=not progress, smoothing=0.05)
     # Spawned, so that whatever the objective loads (CUDA above all) starts clean in every worker.
-    with bar, ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with bar, ProcessPoolExecutor(workers, mp_context=spawn, initializer=_end_with_parent) as pool:
         for step in range(1, steps + 1):
             proposals = ask(search, history)
             bar.total = steps * len(proposals.trials) + search.rescore
@@ -156,6 +158,18 @@ def _score_all(
     finally:
         for future in futures:
             future.cancel()
+
+
+def _end_with_parent() -> None:
+    """Let a worker end when the search is killed: it would otherwise wait for work, and hold its GPU, for ever."""
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _score(

@@ -8,6 +8,7 @@ squares its terms while others do not, and none of them can normalise over all r
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,10 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from autoseg import formula
+from autoseg.curves import as_numbers
 from autoseg.errors import InputError, unknown
-from autoseg.metrics import edges
-from autoseg.surrogate_json import PUBLISHED, Surrogate, resolve
-from autoseg.surrogates import SurrogateLoss, check_batch
+from autoseg.metrics import check_ignore_index, edges
+from autoseg.surrogate_json import PUBLISHED, Surrogate, parse_conventions, resolve
+from autoseg.surrogates import SurrogateLoss, check_batch, ranks
 
 __all__ = ["HAND_MADE", "LossSum", "build_loss", "loss_identity", "parse_terms"]
 
@@ -30,8 +32,12 @@ class _Loss(nn.Module):
 
     def __init__(self, ignore_index: int | None = 255, *, sync: bool = False, group: Any = None) -> None:
         super().__init__()
-        self.ignore_index = ignore_index
+        self.ignore_index = check_ignore_index(ignore_index)
         self.sync, self.group = sync, group
+
+    def extra_repr(self) -> str:
+        """Describe the loss in one line."""
+        return f"ignore_index={self.ignore_index}, sync={self.sync}"
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss of a batch, computed in float32 (float64, if the logits are)."""
@@ -48,10 +54,10 @@ class _Loss(nn.Module):
         Then the sum is scaled by the number of ranks, so that their average is the mean over all pixels of all ranks.
         """
         count = count.to(total.dtype)
-        if self.sync and torch.distributed.is_available() and torch.distributed.is_initialized():
+        if (world := ranks(self.sync, self.group)) > 1:
             count = count.clone()
             torch.distributed.all_reduce(count, group=self.group)
-            total = total * torch.distributed.get_world_size(self.group)
+            total = total * world
         return total / torch.where(count > 0, count, torch.ones_like(count))
 
 
@@ -72,7 +78,8 @@ class CrossEntropy(_Loss):
     ) -> None:
         super().__init__(ignore_index, sync=sync, group=group)
         self.weight: Tensor | None
-        self.register_buffer("weight", None if class_counts is None else _inverse_frequencies(class_counts))
+        weight = None if class_counts is None else _inverse_frequencies(class_counts)
+        self.register_buffer("weight", weight, persistent=False)
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return sum w_y CE / sum w_y over valid pixels."""
@@ -90,12 +97,12 @@ class CrossEntropy(_Loss):
 
 
 def _inverse_frequencies(class_counts: Sequence[int]) -> Tensor:
-    counts = torch.as_tensor(list(class_counts), dtype=torch.float64)
-    if counts.ndim != 1 or not bool((counts >= 0).all()) or not counts.sum() > 0:
+    counts = torch.tensor(as_numbers(class_counts, "class_counts"), dtype=torch.float64)
+    if not bool(((counts >= 0) & counts.isfinite()).all()) or not counts.sum() > 0:
         raise InputError(f"class_counts is {list(class_counts)}; expected pixel counts, 0 or more, not all 0.")
     present = counts > 0
     weight = counts.sum() / (present.sum() * torch.where(present, counts, torch.ones_like(counts)))
-    return torch.where(present, weight, weight[present].max())
+    return torch.where(present, weight, weight[present].max()).float()
 
 
 class DistancePenalisedCE(_Loss):
@@ -113,14 +120,19 @@ class DistancePenalisedCE(_Loss):
 
 
 def closeness_to_boundary(labels: Tensor, num_classes: int) -> Tensor:
-    """Return 1 - distance to the nearest boundary / the greatest such distance, per image; 0 without a boundary."""
+    """Return 1 - distance to the nearest boundary / the greatest such distance, per image; 0 without a boundary.
+
+    Void makes no boundary and sets no scale: crops are padded with it.
+    """
     import numpy as np
     from scipy.ndimage import distance_transform_edt
 
+    void = labels == num_classes
     maps = []
-    for edge in edges(labels, num_classes).cpu().numpy():
+    for edge, valid in zip(edges(labels, num_classes, void).cpu().numpy(), (~void).cpu().numpy(), strict=True):
         distance = distance_transform_edt(~edge) if edge.any() else np.zeros(edge.shape)
-        maps.append(1 - distance / distance.max() if distance.max() > 0 else edge.astype(float))
+        greatest = distance[valid].max(initial=0.0)
+        maps.append(np.clip(1 - distance / greatest, 0, 1) if greatest > 0 else edge.astype(float))
     return torch.from_numpy(np.stack(maps)) if maps else torch.zeros(labels.shape)
 
 
@@ -175,7 +187,7 @@ class Dice(_Loss):
         size = (p * p if self.squared else p).sum((0, 2, 3))
         area = torch.bincount(labels.view(-1), minlength=classes + 1)[:classes].to(p.dtype)
         sums = torch.stack([inter, size, area])
-        if self.sync and torch.distributed.is_available() and torch.distributed.is_initialized():
+        if ranks(self.sync, self.group) > 1:
             sums = _sum_over_ranks(sums, self.group)
         inter, size, area = sums
         dice = 2 * inter / (size + area).clamp(min=1e-8)
@@ -211,7 +223,7 @@ class LovaszSoftmax(_Loss):
             missed, extra = hits.cumsum(0), (1 - hits).cumsum(0)
             jaccard = 1 - (hits.sum() - missed) / (hits.sum() + extra)
             losses.append(errors @ torch.cat([jaccard[:1], jaccard.diff()]))
-        return torch.stack(losses).mean() if losses else 0 * logits.sum()
+        return torch.stack(losses).mean() if losses else logits[:0].sum()  # 0, but connected
 
 
 class LossSum(nn.Module):
@@ -221,6 +233,10 @@ class LossSum(nn.Module):
         super().__init__()
         self.weights = [float(weight) for weight, _ in terms]
         self.losses = nn.ModuleList([loss for _, loss in terms])
+
+    def extra_repr(self) -> str:
+        """Describe the sum in one line."""
+        return f"weights={self.weights}"
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the sum of weight x loss."""
@@ -251,11 +267,13 @@ def build_loss(
         class_counts: pixels of each class in the training set, which "wce" needs.
         searched: for "searched:SEARCH", the surrogate.json of each search by its name.
         sync: normalise over the batches of all ranks in distributed training.
-        conventions: for "naive:" and "published:", see `autoseg.formula.Conventions`, where VOC's are not wanted.
+        conventions: for "naive:" and "published:", see `autoseg.formula.Conventions`, where VOC's are not wanted. A
+            surrogate.json has its own.
 
     >>> build_loss("dice")(torch.zeros(1, 2, 4, 4), torch.zeros(1, 4, 4, dtype=torch.long))
     tensor(0.3333)
     """
+    parse_conventions(conventions)
     terms = [
         (weight, _one(name, ignore_index, class_counts, searched or {}, sync, conventions))
         for weight, name in parse_terms(spec)
@@ -269,6 +287,8 @@ def parse_terms(spec: str) -> list[tuple[float, str]]:
     >>> parse_terms("published:mIoU + 0.5 * ce")
     [(1.0, 'published:mIoU'), (0.5, 'ce')]
     """
+    if not isinstance(spec, str):
+        raise InputError(f"the loss is {spec!r}; expected a name.")
     terms = []
     for part in re.split(r"\s\+\s", spec.strip()):
         match = _TERM.match(part.strip())
@@ -277,7 +297,9 @@ def parse_terms(spec: str) -> list[tuple[float, str]]:
         try:
             weight = float(match["weight"] or 1)
         except ValueError:
-            raise InputError(f"the loss '{spec}' has the weight '{match['weight']}'; expected a number.") from None
+            weight = math.nan
+        if not math.isfinite(weight):
+            raise InputError(f"the loss '{spec}' has the weight '{match['weight']}'; expected a number.")
         terms.append((weight, match["name"].strip()))
     return terms
 
@@ -323,25 +345,21 @@ def _one(
     if key in hand_made:
         return hand_made[key]()
     kind, _, rest = name.partition(":")
-    if kind == "published":
-        return SurrogateLoss.published(rest, ignore_index=ignore_index, sync=sync, **conventions)
-    if kind == "naive":
-        found = resolve(name)
-        return SurrogateLoss(
-            found.metric,
-            family="linear",
-            pieces=1,
-            ignore_index=ignore_index,
-            sync=sync,
-            source=found.source,
-            **conventions,
-        )
+    kind = kind.lower()
+    if kind in ("published", "naive"):
+        own = parse_conventions(conventions)
+        found = resolve(name).model_copy(update={"conventions": own})
+        return SurrogateLoss(found, ignore_index=ignore_index, sync=sync)
     if kind == "searched":
+        if not searched:
+            raise InputError(f"the loss '{name}' names a search, but no searches were given here.")
         if rest not in searched:
             raise unknown("search", rest, searched)
         return SurrogateLoss.load(searched[rest], ignore_index=ignore_index, sync=sync)
     if name.endswith(".json"):
         return SurrogateLoss.load(name, ignore_index=ignore_index, sync=sync)
+    if "+" in name:
+        raise InputError(f"unknown loss '{name}'; a sum is written with spaces around the plus: 'ce + dice'.")
     metrics, presets = "|".join(formula.names()), "|".join(PUBLISHED)
     known = [*HAND_MADE, f"naive:({metrics})", f"published:({presets})", "searched:<search>", "<path>.json"]
     raise unknown("loss", name, known)

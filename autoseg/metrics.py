@@ -10,7 +10,7 @@ and a label is a bit in an integer, so a running OR dilates the edges of all cla
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from autoseg import formula
 from autoseg.errors import InputError
-from autoseg.formula import METRICS, Conventions, Formula
+from autoseg.formula import METRICS, Conventions, Formula, has_kernel
 
 __all__ = ["METRICS", "SegmentationMetrics", "boundary_matches", "confusion", "dilate", "edges"]
 
@@ -36,11 +36,12 @@ BITS = 32  # classes dilated at once
 def label_map(labels: Labels, num_classes: int, ignore_index: int | None, what: str) -> Tensor:
     """Check a label map and return it as (N, H, W), in the smallest type, with `num_classes` for void."""
     if not isinstance(labels, Tensor):
-        array = np.asarray(labels)
+        try:
+            array = np.asarray(labels)
+        except ValueError as error:
+            raise InputError(f"{what} is not an array of labels ({error}).") from None
         if array.dtype.kind not in "iub":
             raise InputError(f"{what} has dtype {array.dtype}; expected integer class labels.")
-        if array.dtype.kind == "u" and array.dtype.itemsize > 1:
-            array = array.astype(np.int64)  # torch computes on few unsigned types
         labels = torch.from_numpy(np.require(array, requirements=["C", "W"]))
     if labels.is_floating_point() or labels.is_complex():
         raise InputError(f"{what} has dtype {labels.dtype}; expected integer class labels.")
@@ -48,6 +49,9 @@ def label_map(labels: Labels, num_classes: int, ignore_index: int | None, what: 
         raise InputError(f"{what} has shape {tuple(labels.shape)}; expected (H, W) or (N, H, W).")
     if labels.dtype == torch.bool:
         labels = labels.to(torch.uint8)
+    elif labels.dtype in (torch.uint16, torch.uint32, torch.uint64):
+        labels = labels.to(torch.int64)  # torch computes on few unsigned types
+    labels = labels.contiguous()
     if labels.ndim == 2:
         labels = labels.unsqueeze(0)
     if labels.numel() == 0:
@@ -71,6 +75,11 @@ def label_map(labels: Labels, num_classes: int, ignore_index: int | None, what: 
 
 def differs(labels: Tensor, value: int) -> Tensor:
     return (labels ^ value).bool()  # labels != value, but vectorised: torch's comparison with a number is not
+
+
+def check_ignore_index(ignore_index: int | None) -> int | None:
+    """Return the label of void as an int, or None."""
+    return None if ignore_index is None else formula.whole_number(ignore_index, "ignore_index", least=None)
 
 
 # ---- Counting ------------------------------------------------------------------------------------------------------
@@ -139,6 +148,12 @@ def dilate(bits: Tensor, radius: int) -> Tensor:
     return bits
 
 
+def band(target: Tensor, target_edge: Tensor, conventions: Conventions) -> Tensor:
+    """Return, as 0 and 1 (uint8), the band around the target's edges in which BIoU is counted."""
+    seeds = target_edge & target.bool() if conventions.drop_background else target_edge
+    return dilate(seeds.view(torch.uint8), conventions.boundary_radius)
+
+
 def boundary_matches(
     pred: Tensor, target: Tensor, pred_edge: Tensor, target_edge: Tensor, num_classes: int, tolerance: int
 ) -> Counts:
@@ -193,14 +208,8 @@ def count(
     Without `bands` BIoU's counts are left out, without `matches` BF1's.
     """
     target_edge = edges(target, num_classes) if bands or matches else None
-    if bands:
-        seeds = cast(Tensor, target_edge)
-        if conventions.drop_background:
-            seeds = seeds & target.bool()
-        band = dilate(seeds.view(torch.uint8), conventions.boundary_radius)
-    else:
-        band = torch.zeros_like(target)
-    total, boundary = confusion(pred, target, num_classes, band)
+    around = band(target, cast(Tensor, target_edge), conventions) if bands else torch.zeros_like(target)
+    total, boundary = confusion(pred, target, num_classes, around)
     counts = {"confusion": total}
     if bands:
         counts["boundary_confusion"] = boundary
@@ -268,14 +277,10 @@ class SegmentationMetrics:
         absent: formula.Absent = "skip",
         metrics: Sequence[str] = METRICS,
     ) -> None:
-        if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
-            raise InputError(f"num_classes is {num_classes!r}; expected a whole number, 1 or more.")
-        if ignore_index is not None and (isinstance(ignore_index, bool) or not isinstance(ignore_index, int)):
-            raise InputError(f"ignore_index is {ignore_index!r}; expected a whole number or None.")
-        self.num_classes = num_classes
-        self.ignore_index = ignore_index
+        self.num_classes = formula.whole_number(num_classes, "num_classes", least=1)
+        self.ignore_index = check_ignore_index(ignore_index)
         self.conventions = Conventions(tolerance, boundary_radius, drop_background, mask_void, absent)
-        if isinstance(metrics, str):
+        if not isinstance(metrics, Iterable) or isinstance(metrics, str):
             metrics = [metrics]
         self._formulas: dict[str, Formula] = {}
         for name in metrics:
@@ -312,7 +317,7 @@ class SegmentationMetrics:
                 f"pred and target have shapes {tuple(pred.shape)} and {tuple(target.shape)}; expected equal."
             )
         target = target.to(pred.device)
-        kernels, others = self._kernels(), [f for f in self._formulas.values() if not _has_kernel(f)]
+        kernels, others = self._kernels(), [f for f in self._formulas.values() if not has_kernel(f)]
         # On a CPU one image at a time stays in the cache; a GPU wants all at once.
         chunks = zip(pred.split(1), target.split(1), strict=True) if pred.device.type == "cpu" else [(pred, target)]
         counts: Counts = {}
@@ -335,10 +340,15 @@ class SegmentationMetrics:
             _add(self._sums.setdefault(name, {}), new)
 
     def _kernels(self) -> set[str]:
-        return {name for name, f in self._formulas.items() if _has_kernel(f)}
+        return {name for name, f in self._formulas.items() if has_kernel(f)}
+
+    def __repr__(self) -> str:
+        return f"SegmentationMetrics({', '.join(f'{key}={value!r}' for key, value in self._settings().items())})"
 
     def merge(self, other: SegmentationMetrics) -> None:
         """Add what another object with the same settings has counted."""
+        if not isinstance(other, SegmentationMetrics):
+            raise InputError(f"{other!r} cannot be merged; expected SegmentationMetrics.")
         if self._settings() != other._settings():
             raise InputError(f"metrics with settings {other._settings()} cannot be merged into {self._settings()}.")
         self._add(other.counts, other._sums)
@@ -371,7 +381,7 @@ class SegmentationMetrics:
 
     def _formula_sums(self, f: Formula) -> Counts:
         nothing = torch.full((1, 1, 1), self.num_classes, dtype=torch.int32)  # one void pixel: every count is 0
-        if _has_kernel(f):
+        if has_kernel(f):
             counts = self.counts or count(nothing, nothing, self.num_classes, self.conventions)
             return kernel_sums(f.name, counts)
         return self._sums.get(f.name) or f.count(nothing, nothing, self.num_classes, self.num_classes, self.conventions)
@@ -379,11 +389,6 @@ class SegmentationMetrics:
     def _settings(self) -> dict[str, Any]:
         names = {"num_classes": self.num_classes, "ignore_index": self.ignore_index, "metrics": tuple(self._formulas)}
         return names | asdict(self.conventions)
-
-
-def _has_kernel(f: Formula) -> bool:
-    """Whether the fast counts stand for this formula: it is one of the six, not a user's replacement."""
-    return f.name in METRICS and f is getattr(formula, f.name)
 
 
 def _add(total: Counts, new: Mapping[str, Tensor]) -> None:

@@ -159,7 +159,7 @@ def expectation(mu: ArrayLike, sigma: float, family: str = "truncated") -> Array
     return mean if family == "normal" else mean + sigma**2 * _slope_of_log_mass(mean, sigma)[1]
 
 
-# ------------------------------------------------------------------------------------------ Algorithm 1: sample, update
+# --------------------------------------------------------------------- Algorithm 1, which solves eq. 14: sample, update
 
 
 def propose(
@@ -168,7 +168,7 @@ def propose(
     """Sample theta ~ N_trunc[0,1](mu, sigma^2 I) for the trial of this number (Algorithm 1, line 3).
 
     Its random numbers depend on (seed, number) alone. Mirrored, trials 2k and 2k + 1 use u and 1 - u: a pair stands on
-    both sides of mu, which halves the noise of the step's direction.
+    both sides of mu, which makes the step's direction less noisy.
 
     >>> propose([0.25, 0.5], seed=0, number=3).round(4).tolist()
     [0.5133, 0.7124]
@@ -183,9 +183,7 @@ def propose(
     below, above = ndtr(-mean / sigma), ndtr(-(1 - mean) / sigma)
     mass = 1 - below - above
     p, q = below + u * mass, above + (1 - u) * mass
-    with np.errstate(invalid="ignore"):
-        x = np.where(p < 0.5, ndtri(p), -ndtri(q))
-    return np.clip(mean + sigma * x, 0.0, 1.0)
+    return np.clip(mean + sigma * np.where(p < 0.5, ndtri(p), -ndtri(q)), 0.0, 1.0)
 
 
 def update(
@@ -272,6 +270,8 @@ def next_policy(settings: Settings, policy: Policy, step: int, thetas: ArrayLike
     mu_t, theta = policy.mu, np.asarray(thetas, float)
     if theta.shape != (len(np.atleast_1d(scores)), len(mu_t)):
         raise InputError(f"PPO2: {len(np.atleast_1d(scores))} scores and {len(mu_t)} dimensions, thetas {theta.shape}.")
+    if not np.isfinite(theta).all() or not np.isfinite(scores).all():
+        raise InputError("PPO2: a step is updated from finite thetas and scores; leave failed trials out.")
     xi = advantages(mu_t, theta, scores, settings.baseline)
     clip = settings.clip_at(step)
     log_p_t, _ = log_density(theta, mu_t, settings.sigma, settings.family)
@@ -314,7 +314,7 @@ class _Step(NamedTuple):
 
 
 _SETTINGS = "ppo2:settings"
-_POLICY = "ppo2:policy:{}"
+_POLICY = "ppo2:policy:"
 _DRAW = "ppo2:draw"
 
 
@@ -333,9 +333,9 @@ class PPO2Sampler(BaseSampler):
     The sampler keeps nothing in memory. A trial's random numbers come from (seed, trial number). When it is asked, it
     joins the smallest step with fewer than M COMPLETE trials of finite value, so nothing ever waits for a lost worker;
     `Study.ask` decides that, however late the parameters are suggested. When a step is full, its successor is frozen in
-    the study's user attribute `ppo2:policy:<step>` with the numbers of the trials it was made of (the first M to
-    complete), so several processes on one storage agree and a fresh sampler continues exactly where the last one
-    stopped. Trials that failed, were pruned or enqueued, or whose parameters had other ranges take part in no update.
+    the study's user attributes with the numbers of the trials it was made of, the first M to complete (`policies`), so
+    several processes on one storage agree and a fresh sampler continues exactly where the last one stopped. Trials that
+    failed, were pruned or enqueued, or whose parameters had other ranges take part in no update.
 
     Args:
         search_space: Optuna distributions by name. Plain floats are searched, mapped linearly to [0, 1]; anything else
@@ -532,8 +532,8 @@ class PPO2Sampler(BaseSampler):
 
     def _draw(self, study: Study, trial: FrozenTrial) -> dict[str, Any]:
         _refuse_several_objectives(study)
-        self._agree_on_settings(study)
-        steps = self._steps(study, freeze=True)
+        self._agree_on_settings(study, write=True)
+        steps = self._steps(study, writer=trial.number)
         step, (policy, members) = len(steps), steps[-1]
         is_mu = self.settings.baseline == "mu" and self._needs_mu(study, step, members)
         theta = policy.mu if is_mu else self.propose(policy, trial.number)
@@ -561,54 +561,78 @@ class PPO2Sampler(BaseSampler):
         )
         return not running or len(members) >= self.settings.trials_per_step - 1
 
-    def _agree_on_settings(self, study: Study) -> None:
-        """Write down what this study's trials mean, or refuse a study whose trials mean something else."""
+    def _agree_on_settings(self, study: Study, write: bool = False) -> None:
+        """Refuse a study whose trials mean something else, and write down what they mean in a new one."""
         mine: dict[str, Any] = asdict(self.settings)
         for may_change in ("steps", "clip", "answer", "pick", "mirrored"):  # each policy keeps its own clip
             del mine[may_change]
         mine["search_space"] = {name: [d.low, d.high] for name, d in self.search_space.items()}
         mine["initial_mean"] = self._to_params(self._initial.mu)
         theirs = _attributes(study).get(_SETTINGS)
-        if theirs is None:
+        if theirs is None and write:
             study._storage.set_study_user_attr(study._study_id, _SETTINGS, mine)
-        elif theirs != mine:
+        elif theirs is not None and theirs != mine:
             key = next(key for key in mine if theirs.get(key) != mine[key])
             raise InputError(
                 f"this study was started with {key} = {theirs.get(key)}, but the PPO2Sampler has "
                 f"{mine[key]}: use the same settings, or a new study."
             )
 
-    def _steps(self, study: Study, freeze: bool = False) -> list[_Step]:
-        """Return the steps so far: their policies and members; the last one is unfinished."""
-        frozen = _attributes(study)  # read before the trials, so that every member is among them
-        trials = _trials(study)
-        steps: list[_Step] = []
-        policy = self._initial
-        by_number = {t.number: t for t in trials}
-        by_step: dict[int, list[FrozenTrial]] = {}
-        for t in trials:
-            if draw := t.system_attrs.get(_DRAW):
-                by_step.setdefault(draw["step"], []).append(t)
+    def _steps(self, study: Study, writer: int | None = None) -> list[_Step]:
+        """Return the steps so far: their policies and members; the last one is unfinished.
+
+        The trial `writer` freezes what is full and not frozen yet; without one nothing is written.
+        """
         while True:
-            number = len(steps) + 1
-            record = frozen.get(_POLICY.format(number + 1))
-            if record is not None:
-                steps.append(_Step(policy, [by_number[n] for n in record["members"]]))
-                policy = _policy_from(record)
-                continue
+            chain = self.policies(study)  # read before the trials, so that every member is among them
+            trials = _trials(study)
+            by_number = {t.number: t for t in trials}
+            policies = [self._initial, *(_policy_from(record) for record in chain)]
+            steps = [
+                _Step(policy, [by_number[n] for n in record["members"]])
+                for policy, record in zip(policies, chain, strict=False)
+            ]
+            number, policy = len(policies), policies[-1]
             mu = policy.mu.tolist()
-            # Two processes may have frozen a policy at once; who sampled from the one that was overwritten is left out.
-            mine = [t for t in by_step.get(number, []) if t.system_attrs[_DRAW]["mu"] == mu and self._counts(t)]
-            members = self._members(mine)
+            drawn = [t for t in trials if (draw := t.system_attrs.get(_DRAW)) and draw["step"] == number]
+            members = self._members([t for t in drawn if t.system_attrs[_DRAW]["mu"] == mu and self._counts(t)])
             steps.append(_Step(policy, members))
             if not self._finished(members):
                 return steps
-            policy = self._successor(study, self.settings, policy, number, members)
-            if freeze:
-                record = _record(policy, members, self.settings.clip_at(number))
-                study._storage.set_study_user_attr(study._study_id, _POLICY.format(number + 1), record)
-                frozen = _attributes(study)  # read back: another process may have been first
-                policy = _policy_from(frozen[_POLICY.format(number + 1)])
+            successor = self._successor(study, self.settings, policy, number, members)
+            if writer is None:
+                return [*steps, _Step(successor, [])]
+            record = {
+                "mu": successor.mu.tolist(),
+                "members": [t.number for t in members],
+                "clip": self.settings.clip_at(number),
+                "adam": successor.adam and [x if isinstance(x, int) else x.tolist() for x in successor.adam],
+                "parent": chain[-1]["writer"] if chain else None,
+                "writer": writer,
+            }
+            study._storage.set_study_user_attr(study._study_id, f"{_POLICY}{number + 1}:{writer}", record)
+
+    @staticmethod
+    def policies(study: Study) -> list[dict[str, Any]]:
+        """Return the frozen policies of steps 2, 3, ...: `mu`, the `members` it was made of, and the `clip`.
+
+        Storages have no "write unless written", and of two processes that see a step full at once, one may be held up
+        at will. So each writes under its own trial number and names the record it builds on. The longest chain of
+        records is the search, and among equally long ones that of the smallest trial number; who sampled from another
+        one does not count. A step that has a successor can therefore not change any more.
+        """
+        records = {}
+        for key, record in _attributes(study).items():
+            if key.startswith(_POLICY):
+                step_of, writer_of = (int(part) for part in key.removeprefix(_POLICY).split(":"))
+                records[step_of, writer_of] = record
+        step = max((s for s, _ in records), default=1)
+        writer: int | None = min((w for s, w in records if s == step), default=None)
+        chain: list[dict[str, Any]] = []
+        while writer is not None:
+            chain.insert(0, records[step, writer])
+            step, writer = step - 1, chain[0]["parent"]
+        return chain
 
     def _counts(self, trial: FrozenTrial) -> bool:
         return (
@@ -645,9 +669,8 @@ class PPO2Sampler(BaseSampler):
         An audit of a study: nothing but the trials, the members' numbers and each step's clip is read.
         """
         policy, means = self._initial, [self._initial.mu]
-        records = _attributes(study)
         by_number = {t.number: t for t in _trials(study)}
-        while record := records.get(_POLICY.format(len(means) + 1)):
+        for record in self.policies(study):
             settings = replace(self.settings, clip=record["clip"], anneal=False)
             policy = self._successor(study, settings, policy, 1, [by_number[n] for n in record["members"]])
             means.append(policy.mu)
@@ -660,6 +683,7 @@ class PPO2Sampler(BaseSampler):
         the newest policy instead, whose score is None as long as no step has sampled it.
         """
         _refuse_several_objectives(study)
+        self._agree_on_settings(study)
         steps = self._steps(study)
         finished = steps[:-1]
         if not finished:
@@ -701,11 +725,6 @@ def _refuse_several_objectives(study: Study) -> None:
 
 def _is_mu(trial: FrozenTrial) -> bool:
     return bool(trial.system_attrs.get(_DRAW, {}).get("is_mu"))
-
-
-def _record(policy: Policy, members: list[FrozenTrial], clip: float) -> dict[str, Any]:
-    adam = policy.adam and [policy.adam.ascents, policy.adam.first.tolist(), policy.adam.second.tolist()]
-    return {"mu": policy.mu.tolist(), "members": [t.number for t in members], "clip": clip, "adam": adam}
 
 
 def _policy_from(record: Mapping[str, Any]) -> Policy:

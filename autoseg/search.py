@@ -163,15 +163,17 @@ def identity(search: Search) -> str:
 
     A search may be given more steps later, unless its clip was derived from their number, and another way to answer.
     """
-    settings = asdict(settings_of(search))
-    settings["clip"] = settings_of(search).clip_at(1)
+    space = search_space(search)
+    effective = settings_of(search, space)
+    settings = {**asdict(effective), "clip": effective.clip_at(1) if search.sampler == "ppo2" else None}
     for may_change in ("answer", "pick", *(() if settings["anneal"] else ("steps",))):
         del settings[may_change]
     own = search.model_dump(include=set(Search.model_fields) - _ASIDE)
-    return fingerprint({**own, "settings": settings})
+    return fingerprint({**own, "settings": settings, "initial": space.initial})
 
 
-_ASIDE = {"name", "preset", "ppo2", "steps", "trials_per_step", "rescore", "score_last_mean"}
+# Not in the fingerprint: what changes no proposal, and what is in there by its effect.
+_ASIDE = {"name", "initial", "preset", "ppo2", "steps", "trials_per_step", "rescore", "score_last_mean"}
 
 
 def total_steps(search: Search) -> int:
@@ -251,7 +253,7 @@ def answer(search: Search, history: Sequence[Scored]) -> Candidate:
 
 
 def rescore(search: Search, history: Sequence[Scored]) -> Proposals:
-    """Return the means themselves as trials: the first one, the `rescore` best by average, and the last one.
+    """Return the means themselves as trials: the identity, the start, the `rescore` best by average, and the last one.
 
     A step's average says how good its samples are, not its mean, and over few trials it chooses badly.
     """
@@ -259,7 +261,7 @@ def rescore(search: Search, history: Sequence[Scored]) -> Proposals:
         raise InputError(f"search '{search.name}' has rescore: 0, so it selects by the step averages; set rescore: 3.")
     candidates = _candidates(search, history)
     ranked = sorted((c for c in candidates if c.score is not None), key=lambda c: c.score or 0.0, reverse=True)
-    chosen = [candidates[0], *ranked[: search.rescore]]
+    chosen = [*_starts(search), *ranked[: search.rescore]]
     if search.sampler in ("ppo2", "cmaes"):
         chosen.append(candidates[-1])
     first = len(history) * settings_of(search).trials_per_step
@@ -272,6 +274,15 @@ def rescore(search: Search, history: Sequence[Scored]) -> Proposals:
     )
 
 
+def _starts(search: Search) -> list[Candidate]:
+    """Return the identity, which no search should end below, and where the search started."""
+    identity_curves = search_space(search.model_copy(update={"initial": "identity"}))
+    return [
+        Candidate(identity_curves.initial, "the identity", None),
+        Candidate(search_space(search).initial, f"the start, {search.initial}", None),
+    ]
+
+
 def select(search: Search, history: Sequence[Scored], rescored: Scored | None = None) -> Surrogate:
     """Return the search's surrogate: the best of the rescored means, or the sampler's own answer."""
     if rescored is None:
@@ -280,7 +291,7 @@ def select(search: Search, history: Sequence[Scored], rescored: Scored | None = 
     else:
         thetas, scores = rescored.thetas, rescored.scores
         index = int(np.argmax(scores))
-        origins = {c.theta: c.origin for c in reversed(_candidates(search, history))}
+        origins = {c.theta: c.origin for c in reversed([*_starts(search), *_candidates(search, history)])}
         theta = tuple(float(x) for x in thetas[index])
         best = Candidate(theta, origins.get(theta, "a rescored mean"), scores[index])
         score = f"own score {scores[index]:.6g}, best of {len(scores)}"
@@ -455,6 +466,11 @@ class Folder:
                     f"{path}: this step has scores for other proposals than those that would be written now; "
                     "move the step's folder away if it shall be searched anew."
                 )
+        # Scores of trials that are proposed no more (another number of steps or trials) would count as strangers.
+        numbers = {f"trial-{trial.number}.json" for trial in proposals.trials}
+        for stale in self.step(proposals.step).glob("trial-*.json"):
+            if stale.name not in numbers:
+                stale.unlink()
         write_json(path, content)
         return path
 

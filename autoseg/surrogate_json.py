@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from autoseg import formula
-from autoseg.curves import CurveSpace
+from autoseg.curves import CurveSpace, as_numbers
 from autoseg.errors import InputError, unknown
 from autoseg.files import read_json, write_json
 from autoseg.formula import Absent, Conventions, Layout
@@ -29,6 +28,24 @@ class SurrogateConventions(BaseModel):
     absent: Absent | None = None
 
 
+def parse_conventions(content: Mapping[str, Any]) -> SurrogateConventions:
+    """Return checked conventions; what is wrong is named with its key.
+
+    >>> parse_conventions({"tolerance": -1})
+    Traceback (most recent call last):
+    autoseg.errors.InputError: convention 'tolerance': Input should be greater than or equal to 0.
+    """
+    known = SurrogateConventions.model_fields
+    for key in content:
+        if key not in known:
+            raise unknown("convention", key, known)
+    try:
+        return SurrogateConventions(**content)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise InputError(f"convention '{problem['loc'][0]}': {problem['msg']}.") from None
+
+
 class Surrogate(BaseModel):
     """A metric's formula with a curve in each of its operators: all there is to know of a surrogate.
 
@@ -37,7 +54,7 @@ class Surrogate(BaseModel):
     (12, [0.25, 0.25, 0.5, 0.5])
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, strict=True)
 
     schema_: Literal["autoseg/surrogate/1"] = Field(default="autoseg/surrogate/1", alias="schema")
     metric: str
@@ -75,13 +92,13 @@ class Surrogate(BaseModel):
         if theta is None and control_points is None:
             theta = space.identity * count
         if theta is not None:
-            values = _listed(theta, "theta")
+            values = as_numbers(theta, "theta")
             points = [
                 x for part in _parts(values, count, space, "theta", found.name) for x in space.control_points(part)
             ]
         else:
             assert control_points is not None
-            points = _listed(control_points, "control_points")
+            points = as_numbers(control_points, "control_points")
             values = [
                 x for part in _parts(points, count, space, "control_points", found.name) for x in space.theta(part)
             ]
@@ -95,8 +112,8 @@ class Surrogate(BaseModel):
             truth_table=truth_table,
             theta=values,
             control_points=points,
-            conventions=SurrogateConventions(**(dict(conventions or {}))),
-            source=source,
+            conventions=parse_conventions(dict(conventions or {})),
+            source=str(source),
         )
 
     @property
@@ -121,6 +138,8 @@ class Surrogate(BaseModel):
         content = read_json(path)
         if not isinstance(content, dict):
             raise InputError(f"{path}: expected a JSON object with the keys of a surrogate.")
+        if "schema" not in content:
+            raise InputError(f"{path}: key 'schema' is missing; expected 'autoseg/surrogate/1'.")
         try:
             read = cls.model_validate(content)
             again = cls.make(
@@ -145,7 +164,7 @@ class Surrogate(BaseModel):
                 f"{path}: key 'control_points' does not belong to key 'theta'; "
                 f"expected {[round(x, 6) for x in again.control_points]}."
             )
-        return read
+        return read.model_copy(update={"metric": again.metric})
 
 
 def curve_space(
@@ -158,16 +177,6 @@ def curve_space(
     if pieces is None and family == "bezier":
         pieces = arrangement.pieces
     return name, arrangement, CurveSpace(family, pieces, monotone, truth_table)
-
-
-def _listed(numbers: Sequence[float], what: str) -> list[float]:
-    try:
-        values = [float(number) for number in numbers]
-    except (TypeError, ValueError):
-        raise InputError(f"{what} is {numbers!r}; expected a flat list of numbers.") from None
-    if not all(math.isfinite(value) for value in values):
-        raise InputError(f"{what} holds a number that is not finite: {values}.")
-    return values
 
 
 def _parts(numbers: Sequence[float], count: int, space: CurveSpace, what: str, metric: str) -> list[list[float]]:
@@ -228,9 +237,9 @@ def published(name: str) -> Surrogate:
     >>> published("miou").source
     'Auto Seg-Loss, release HEAD; its log: 80.78 mIoU'
     """
-    found = {known.lower(): known for known in PUBLISHED}.get(name.lower())
+    found = {known.lower(): known for known in PUBLISHED}.get(str(name).lower())
     if found is None:
-        raise unknown("published surrogate", name, PUBLISHED)
+        raise unknown("published surrogate", str(name), PUBLISHED)
     metric, points, source = _PUBLISHED[found]
     return Surrogate.make(metric, control_points=points, source=f"Auto Seg-Loss, {source}")
 
@@ -244,6 +253,7 @@ def conventions_of(surrogate: Surrogate) -> Conventions:
 def resolve(spec: str) -> Surrogate:
     """Return the surrogate that "published:NAME", "naive:METRIC" or the path of a surrogate.json names."""
     kind, _, name = spec.partition(":")
+    kind = kind.lower()
     if kind == "published":
         return published(name)
     if kind == "naive":

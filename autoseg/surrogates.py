@@ -1,11 +1,13 @@
 """Losses made of metrics: `SurrogateLoss` is 1 - a metric whose logic has a curve in each operator.
 
 The six metrics of the paper run on the kernels of `autoseg.kernels`; any other registered formula, and curves without
-the truth table, run on the formula itself with autograd. Both give the same numbers.
+the truth table, run on the formula itself with autograd. Both give the same numbers; logits that are not finite give a
+loss of NaN, so that a training that diverged is seen to have.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,14 +20,14 @@ from autoseg.curves import Curve
 from autoseg.errors import InputError
 from autoseg.formula import Absent, Formula
 from autoseg.kernels import BoundaryKernel, RegionKernel
-from autoseg.metrics import dilate, edges, label_map
-from autoseg.surrogate_json import PUBLISHED, Surrogate
+from autoseg.metrics import band, check_ignore_index, edges, label_map
+from autoseg.surrogate_json import PUBLISHED, Surrogate, parse_conventions
 
 __all__ = ["PUBLISHED", "Surrogate", "SurrogateLoss"]
 
 
 class SurrogateLoss(torch.nn.Module):
-    """1 - the surrogate of a metric, for training: `loss(logits, target)` is a scalar, finite for every batch.
+    """1 - the surrogate of a metric, for training: `loss(logits, target)` is a scalar, finite for all finite logits.
 
     Args:
         metric: one of the six, or registered with `autoseg.formula.register`.
@@ -74,8 +76,11 @@ class SurrogateLoss(torch.nn.Module):
         group: Any = None,
     ) -> None:
         super().__init__()
-        if not isinstance(metric, Surrogate):
-            formula.Conventions(tolerance, boundary_radius, drop_background, mask_void, absent or "skip")
+        if isinstance(metric, Surrogate):
+            if theta is not None or control_points is not None:
+                raise InputError("a Surrogate has its own parameters; give neither theta nor control_points beside it.")
+        else:
+            c = formula.Conventions(tolerance, boundary_radius, drop_background, mask_void, absent or "skip")
             metric = Surrogate.make(
                 metric,
                 theta,
@@ -86,8 +91,8 @@ class SurrogateLoss(torch.nn.Module):
                 monotone=monotone,
                 truth_table=truth_table,
                 conventions={
-                    "tolerance": tolerance,
-                    "boundary_radius": boundary_radius,
+                    "tolerance": c.tolerance,
+                    "boundary_radius": c.boundary_radius,
                     "drop_background": drop_background,
                     "mask_void": mask_void,
                     "absent": absent,
@@ -95,7 +100,7 @@ class SurrogateLoss(torch.nn.Module):
                 source=source,
             )
         self.surrogate = metric
-        self.ignore_index = ignore_index
+        self.ignore_index = check_ignore_index(ignore_index)
         self.sync, self.group = sync, group
         self.formula: Formula = formula.get(metric.metric)
         self.conventions = surrogate_json.conventions_of(metric)
@@ -120,20 +125,8 @@ class SurrogateLoss(torch.nn.Module):
         `changes` are conventions (tolerance, boundary_radius, drop_background, mask_void, absent) other than VOC's.
         """
         found = surrogate_json.published(name)
-        conventions = {**found.conventions.model_dump(), **changes}
-        unknown = set(conventions) - set(type(found.conventions).model_fields)
-        if unknown:
-            raise InputError(f"unknown conventions {sorted(unknown)}; known: {sorted(found.conventions.model_dump())}.")
-        return cls(
-            found.metric,
-            control_points=found.control_points,
-            layout=found.layout,
-            pieces=found.pieces,
-            source=found.source,
-            ignore_index=ignore_index,
-            sync=sync,
-            **conventions,
-        )
+        conventions = parse_conventions({**found.conventions.model_dump(), **changes})
+        return cls(found.model_copy(update={"conventions": conventions}), ignore_index=ignore_index, sync=sync)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write this loss as `surrogate.json`."""
@@ -142,30 +135,27 @@ class SurrogateLoss(torch.nn.Module):
     def extra_repr(self) -> str:
         """Describe the loss in one line."""
         s = self.surrogate
-        return f"{s.metric}, family={s.family}, layout={s.layout}, theta={[round(x, 4) for x in s.theta]}"
+        own = {key: value for key, value in s.conventions.model_dump().items() if value is not None}
+        settings = ", ".join(f"{key}={value}" for key, value in own.items())
+        return (
+            f"{s.metric}, family={s.family}, layout={s.layout}, theta={[round(x, 4) for x in s.theta]}, "
+            f"ignore_index={self.ignore_index}, {settings}"
+        )
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return 1 - the soft metric of a batch."""
         logits, labels = check_batch(logits, target, self.ignore_index)
         with torch.autocast(logits.device.type, enabled=False):
-            if self._has_kernel():
+            if formula.has_kernel(self.formula) and self.surrogate.truth_table:
                 return _KernelLoss.apply(logits, labels, self)
             return self._formula_loss(logits, labels)
-
-    def _has_kernel(self) -> bool:
-        six = self.formula.name in formula.METRICS and self.formula is getattr(formula, self.formula.name)
-        return six and self.surrogate.truth_table
 
     def _kernel(self, logits: Tensor, labels: Tensor, with_gradient: bool) -> RegionKernel | BoundaryKernel:
         if self.formula.name == "BF1":
             return BoundaryKernel(logits, labels, self._curves, self.conventions, with_gradient)
         classes, c = logits.shape[1], self.conventions
         if self.formula.name == "BIoU":
-            edge = edges(labels, classes)
-            if c.drop_background:
-                edge = edge & labels.bool()
-            band = dilate(edge.view(torch.uint8), c.boundary_radius)
-            labels = labels.masked_fill(~band.bool(), classes)
+            labels = labels.masked_fill(~band(labels, edges(labels, classes), c).bool(), classes)
         curve_and, curve_or = self._curves["AND"][0], self._curves.get("OR", (None,))[0]
         assert curve_and is not None
         return RegionKernel(logits, labels, curve_and, curve_or, with_gradient)
@@ -173,9 +163,8 @@ class SurrogateLoss(torch.nn.Module):
     def _loss_of_sums(self, sums: Mapping[str, Tensor], present: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of the sums (over all ranks, if so told) and its derivative by each of them."""
         sums = {name: value.detach().double() for name, value in sums.items()}
-        world = 1
-        if self.sync and torch.distributed.is_available() and torch.distributed.is_initialized():
-            world = torch.distributed.get_world_size(self.group)
+        world = ranks(self.sync, self.group)
+        if world > 1:
             everything = torch.stack([*sums.values(), present.double()])
             torch.distributed.all_reduce(everything, group=self.group)
             sums, present = dict(zip(sums, everything[:-1], strict=True)), everything[-1] > 0
@@ -185,11 +174,13 @@ class SurrogateLoss(torch.nn.Module):
                 leaves, self.conventions, absent=self.absent, present=present if self.absent == "skip" else None
             )
             loss = 1 - score
+        # Logits that are not finite make sums that are not: the loss must say so, not call the class absent.
+        sane = torch.stack([value.isfinite().all() for value in sums.values()]).all()
         slopes = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
         by_sum = {
             n: torch.zeros_like(x) if d is None else d * world for (n, x), d in zip(leaves.items(), slopes, strict=True)
         }
-        return loss.detach(), by_sum
+        return torch.where(sane, loss.detach(), math.nan), by_sum
 
     def _formula_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         classes = logits.shape[1]
@@ -222,6 +213,12 @@ class _KernelLoss(torch.autograd.Function):
         if gradient.device.type == "cpu" and gradient == 1:  # as from loss.backward(): spare one more map of this size
             return by_logits, None, None
         return by_logits * gradient, None, None
+
+
+def ranks(sync: bool, group: Any = None) -> int:
+    """Return over how many processes to take sums: 1, unless told to and in distributed training."""
+    distributed = sync and torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_world_size(group) if distributed else 1
 
 
 def _identity(x: Tensor) -> Tensor:

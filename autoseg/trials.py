@@ -6,6 +6,7 @@ the chunk it is in, nor on the trials before it.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -116,6 +117,7 @@ class ProxyObjective:
     """The proxy task as the objective of `autoseg.local_search`: every worker process opens it once."""
 
     task: Task
+    plugins: tuple[str, ...] = ()  # modules that register a user's metrics, in every process
 
     def mark(self, search: Search, trial: Trial) -> str:
         """Return the fingerprint of a trial's score: the one that `autoseg trials` writes."""
@@ -123,6 +125,8 @@ class ProxyObjective:
 
     def __call__(self, proposal: Surrogate, number: int) -> dict[str, Any]:
         """Train and score a proposal."""
+        for module in self.plugins:
+            importlib.import_module(module)
         return _opened(self.task).trial(proposal)
 
 

@@ -77,6 +77,18 @@ def test_float32_error_is_within_its_bound_of_high_precision(case, y):
     assert abs(got - g) <= 1e-6 + 4 * EPS * abs(slope)
 
 
+@pytest.mark.parametrize("exponent", range(2, 10))
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_slopes_are_capped_also_where_rounding_would_make_them_infinite(exponent, pieces):
+    theta = [1 - 10.0**-exponent, 0.5] * (2 * pieces - 1)
+    near_one = 1 - torch.arange(40) * 2.0**-24
+    for y in (near_one, torch.linspace(0, 1, 100), near_one.double()):
+        value, slope = CurveSpace("bezier", pieces).curve(theta).value_and_slope(y)
+        assert slope.isfinite().all()
+        assert slope.max() <= 2 / STEEP
+        assert value.max() <= 1
+
+
 @given(bezier_thetas())
 def test_the_derivative_is_the_derivative(case):
     space, theta = case
@@ -157,6 +169,11 @@ def test_at_a_jump_the_curve_takes_the_value_to_the_right_and_at_zero_it_is_zero
     [
         (lambda: CurveSpace("besier"), "unknown family of curves 'besier'; did you mean 'bezier'"),
         (lambda: CurveSpace("bezier", 0), "a curve of 0 pieces"),
+        (lambda: CurveSpace("bezier", 10**9), "expected 1 to 1000"),
+        (lambda: CurveSpace(monotone="yes"), "monotone is 'yes'"),
+        (lambda: CurveSpace().curve(0.5), "theta is 0.5; expected a flat list of numbers"),
+        (lambda: CurveSpace().curve([None] * 6), "expected a flat list of numbers"),
+        (lambda: CurveSpace().curve([0.5] * 6)(torch.tensor([1])), "expected floats"),
         (lambda: CurveSpace("linear", truth_table=False), "drop the monotonicity constraint too"),
         (lambda: CurveSpace().curve([0.5] * 5), r"theta of a bezier curve with 2 pieces has 5 numbers; expected 6"),
         (lambda: CurveSpace().curve([0.5] * 5 + [1.2]), r"holds 1.2; expected numbers in \[0, 1\]"),

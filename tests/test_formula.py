@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -86,3 +88,10 @@ def test_absent_classes_are_skipped_or_count_zero():
     labels = torch.zeros(1, 2, 2, dtype=torch.long)
     assert mIoU.evaluate(labels, labels, 4, conventions=Conventions(absent="skip")) == 1
     assert mIoU.evaluate(labels, labels, 4, conventions=Conventions(absent="zero")) == 0.25
+
+
+def test_a_formula_that_uses_more_than_arithmetic_is_told_so():
+    wrong = Formula("x", sums=lambda y_hat, y, ops: {"a": (y_hat * y).clamp(max=1)}, per_class=lambda s: s["a"])
+    with pytest.raises(ValueError, match="must use arithmetic and `ops` only"):
+        _ = wrong.operators
+    assert copy.deepcopy(wrong).name == "x"

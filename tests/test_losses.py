@@ -72,6 +72,26 @@ def test_dpce_weighs_boundaries_twice_and_the_farthest_pixel_once():
     assert ce < dpce < 2 * ce
 
 
+def test_padding_with_void_changes_no_loss():
+    logits, target = batch(void=0)
+    for name in ("ce", "dpce", "dice", "lovasz", "ssim"):
+        loss = build_loss(name)
+        whole = loss(logits, target).item()
+        for columns in (1, 7, 24):
+            padded = loss(F.pad(logits, (0, columns)), F.pad(target, (0, columns), value=255)).item()
+            assert padded == pytest.approx(whole, abs=1e-9), name
+
+
+def test_dpce_by_hand():
+    target = torch.tensor([[[0, 0, 1]]])
+    logits = torch.tensor([0.0, 1.0, 2.0]).view(1, 1, 1, 3)
+    logits = torch.cat([torch.zeros_like(logits), logits], 1).double()
+    pixelwise = F.cross_entropy(logits, target, reduction="none")[0, 0]
+    # boundaries are pixels 1 and 2; pixel 0 is one away, the farthest
+    expected = (pixelwise[0] + 2 * pixelwise[1] + 2 * pixelwise[2]) / 3
+    assert build_loss("dpce")(logits, target).item() == pytest.approx(expected.item())
+
+
 def test_ssim_is_zero_for_a_perfect_map_and_falls_with_likeness():
     _, target = batch(void=0)
     hard = 1e3 * F.one_hot(target, 4).permute(0, 3, 1, 2).double()
@@ -145,8 +165,11 @@ def test_naive_is_the_surrogate_with_identity_curves():
         ("wce", "give class_counts"),
         ("x * ce", "unknown loss 'x"),
         ("1.2.3 * ce", r"the weight '1\.2\.3'; expected a number"),
-        ("searched:a", "unknown search 'a'"),
+        ("searched:a", "no searches were given"),
         ("", "empty term"),
+        ("ce+dice", "spaces around the plus"),
+        ("1e400 * ce", "expected a number"),
+        (None, "the loss is None; expected a name"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_known_ones(spec, message):
@@ -157,17 +180,31 @@ def test_an_unknown_name_is_answered_with_the_known_ones(spec, message):
 def test_class_counts_are_checked():
     with pytest.raises(ValueError, match="class_counts has 3 numbers; expected one for each of 4"):
         build_loss("wce", class_counts=[1, 2, 3])(*batch())
-    with pytest.raises(ValueError, match="expected pixel counts"):
-        build_loss("wce", class_counts=[-1, 2])
+    for counts in ([-1, 2], [1, float("inf")], 3, [1, "a"]):
+        with pytest.raises(ValueError, match="class_counts is"):
+            build_loss("wce", class_counts=counts)
 
 
-def test_cross_entropy_synced_over_ranks_is_normalised_by_all_valid_pixels(tmp_path):
+def test_a_misspelt_option_is_answered():
+    with pytest.raises(ValueError, match="unknown convention 'tol'; did you mean 'tolerance'"):
+        build_loss("naive:mIoU", tol=3)
+    with pytest.raises(ValueError, match="unknown convention 'ignore_idx'"):
+        build_loss("ce", ignore_idx=0)
+    with pytest.raises(ValueError, match=r"ignore_index is 2\.5"):
+        build_loss("ce", ignore_index=2.5)
+    assert build_loss("Published:mIoU").surrogate.metric == "mIoU"
+
+
+SYNCED = ("ce", "wce", "dpce", "ssim", "dice", "naive:FWIoU", "published:BIoU")
+
+
+def test_losses_synced_over_ranks_are_those_of_the_whole_batch(tmp_path):
     torch.multiprocessing.spawn(_rank, args=(tmp_path,), nprocs=2)
     logits, target = batch(void=0.4, seed=3)
-    for name in ("ce", "dice"):
-        (whole,) = torch.autograd.grad(build_loss(name)(logits, target), logits)
+    for name in SYNCED:
+        (whole,) = torch.autograd.grad(build_loss(name, class_counts=COUNTS)(logits, target), logits)
         for rank in range(2):
-            part = torch.load(tmp_path / f"{name}-{rank}.pt", weights_only=True)
+            part = torch.load(tmp_path / f"{name.replace(':', '-')}-{rank}.pt", weights_only=True)
             torch.testing.assert_close(part / 2, whole[rank : rank + 1])
 
 
@@ -176,7 +213,9 @@ def _rank(rank, folder):
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     logits, target = batch(void=0.4, seed=3)
     mine = logits.detach()[rank : rank + 1].requires_grad_()
-    for name in ("ce", "dice"):
-        (gradient,) = torch.autograd.grad(build_loss(name, sync=True)(mine, target[rank : rank + 1]), mine)
-        torch.save(gradient, folder / f"{name}-{rank}.pt")
+    for name in SYNCED:
+        (gradient,) = torch.autograd.grad(
+            build_loss(name, class_counts=COUNTS, sync=True)(mine, target[rank : rank + 1]), mine
+        )
+        torch.save(gradient, folder / f"{name.replace(':', '-')}-{rank}.pt")
     torch.distributed.destroy_process_group()

@@ -172,6 +172,7 @@ def test_all_integer_types_and_both_libraries_count_alike():
         (pred.astype(np.uint64), target.astype(np.int16)),
         (torch.tensor(pred, dtype=torch.int32), torch.tensor(target, dtype=torch.uint8)),
         (np.asfortranarray(pred), target[:, ::-1].copy()[:, ::-1]),
+        (torch.tensor(pred).transpose(0, 2).contiguous().transpose(0, 2), torch.tensor(target).to(torch.uint16)),
         (pred.tolist(), torch.tensor(target).transpose(1, 2).contiguous().transpose(1, 2)),
     ]:
         m = SegmentationMetrics(4)
@@ -231,6 +232,8 @@ def test_bad_input_is_named_and_leaves_the_counts_as_they_were(pred, target, mes
         ({"ignore_index": "void"}, "ignore_index is 'void'"),
         ({"metrics": ["mIuO"]}, "did you mean 'mIoU'"),
         ({"metrics": []}, "no metric was asked for"),
+        ({"metrics": 3}, "unknown metric '3'"),
+        ({"ignore_index": True}, "ignore_index is True"),
     ],
 )
 def test_bad_settings_are_named(arguments, message):
@@ -238,7 +241,16 @@ def test_bad_settings_are_named(arguments, message):
         SegmentationMetrics(**{"num_classes": 3, **arguments})
 
 
+def test_numpys_whole_numbers_are_whole_numbers():
+    m = SegmentationMetrics(np.int64(3), np.uint8(255), tolerance=np.int32(1))
+    m.update(np.zeros((2, 2), int), np.zeros((2, 2), int))
+    assert m.compute()["mIoU"] == 1
+    assert "num_classes=3" in repr(m)
+
+
 def test_metrics_of_different_settings_do_not_merge():
+    with pytest.raises(ValueError, match="None cannot be merged"):
+        SegmentationMetrics(3).merge(None)
     with pytest.raises(ValueError, match="cannot be merged"):
         SegmentationMetrics(3).merge(SegmentationMetrics(3, tolerance=1))
 

@@ -184,6 +184,11 @@ def test_equal_scores_leave_mu_where_it_is() -> None:
     assert update([0.3, 1.0], [[0.1, 0.9], [0.5, 0.4]], [0.25, 0.25]).tolist() == [0.3, 1.0]
 
 
+def test_scores_that_are_not_finite_update_nothing() -> None:
+    with pytest.raises(InputError, match="finite thetas and scores"):
+        update([0.3], [[0.1], [0.5]], [1, float("nan")])
+
+
 def test_the_mu_baseline_needs_mus_own_score() -> None:
     with pytest.raises(InputError, match="no theta of this step equals mu"):
         update([0.3], [[0.1], [0.5]], [1, 2], baseline="mu")
@@ -254,10 +259,9 @@ def journal(path) -> JournalStorage:
 
 def assert_policies_are_rederived(study: Study, sampler: PPO2Sampler) -> int:
     """Check the frozen policies against the trials; return how many there are."""
-    frozen = {int(k.rsplit(":", 1)[1]): v for k, v in study.user_attrs.items() if k.startswith("ppo2:policy:")}
-    rederived = sampler.rederive(study)
-    assert sorted(frozen) == list(range(2, len(rederived) + 1))
-    for step, record in frozen.items():
+    frozen, rederived = sampler.policies(study), sampler.rederive(study)
+    assert len(rederived) == len(frozen) + 1
+    for step, record in enumerate(frozen, start=2):
         assert record["mu"] == rederived[step - 1].tolist()
         assert len(record["members"]) == len(set(record["members"])) == sampler.settings.trials_per_step
         for number in record["members"]:
@@ -323,8 +327,23 @@ def test_more_trials_than_a_step_needs_are_no_trouble() -> None:
     for trial in [study.ask(SPACE) for _ in range(11)]:
         study.tell(trial, score(trial.params))
     study.ask(SPACE)
-    assert study.user_attrs["ppo2:policy:2"]["members"] == [0, 1, 2, 3]
+    assert make().policies(study)[0]["members"] == [0, 1, 2, 3]
     assert assert_policies_are_rederived(study, make()) == 1
+
+
+def test_a_policy_written_late_changes_no_step_that_has_a_successor() -> None:
+    study = new_study(make())
+    study.optimize(suggest, n_trials=9)  # policies of steps 2 and 3 are frozen
+    before = make().policies(study)
+    late = {**before[0], "mu": [0.1, 0.1, 0.1], "writer": 1}  # by trial 1, which was held up for two steps
+    study.set_user_attr("ppo2:policy:2:1", late)
+    assert make().policies(study) == before
+    # While the newest step is contested, the smallest trial number decides, and other samples do not count.
+    study.set_user_attr("ppo2:policy:3:5", {**before[1], "mu": [0.1, 0.1, 0.1], "writer": 5})
+    assert make().policies(study)[1]["writer"] == 5
+    study.optimize(suggest, n_trials=5)
+    assert [t.system_attrs["ppo2:draw"]["mu"] for t in study.trials[9:13]] == [[0.1] * 3] * 4
+    assert make().policies(study)[2]["members"] == [9, 10, 11, 12]
 
 
 def test_threads_share_a_study() -> None:
@@ -341,7 +360,7 @@ def test_enqueued_trials_run_but_are_no_samples() -> None:
     assert study.trials[0].params["a"] == 0.9
     assert study.trials[1].params["foreign"] == 3
     assert study.trials[0].params["b"] == new_params(0)["b"]
-    assert study.user_attrs["ppo2:policy:2"]["members"] == [1, 2, 3, 4]
+    assert make().policies(study)[0]["members"] == [1, 2, 3, 4]
 
 
 def new_params(number: int) -> dict[str, float]:
@@ -384,7 +403,7 @@ def test_a_parameter_of_another_range_is_left_to_the_independent_sampler_and_cou
     study = new_study(PPO2Sampler({"a": FloatDistribution(0, 1)}, trials_per_step=2))
     study.optimize(lambda trial: trial.suggest_float("a", 10, 20), n_trials=5)
     assert all(10 <= t.params["a"] <= 20 for t in study.trials)
-    assert not [key for key in study.user_attrs if key.startswith("ppo2:policy:")]
+    assert not PPO2Sampler.policies(study)
 
 
 def test_a_hyperband_pruner_shows_the_sampler_a_part_of_the_study_and_steps_advance_all_the_same() -> None:
@@ -402,7 +421,7 @@ def test_the_answer_is_the_mean_of_the_best_step_and_the_paper_answers_with_mu()
     best = make().best_mean(study)
     assert best.step == int(np.argmax(averages)) + 1
     assert best.score == pytest.approx(max(averages))
-    mu = [0.5] * 3 if best.step == 1 else study.user_attrs[f"ppo2:policy:{best.step}"]["mu"]
+    mu = [0.5] * 3 if best.step == 1 else PPO2Sampler.policies(study)[best.step - 2]["mu"]
     assert make(answer="mu").best_mean(study).mean == pytest.approx(
         {"a": mu[0], "b": -5 + 10 * mu[1], "c": 1 + mu[2] / 2}
     )
@@ -473,6 +492,8 @@ def test_a_study_of_another_search_space_is_refused_and_loses_nothing() -> None:
         study.sampler = other
         with pytest.raises(InputError, match=r"was started with (search_space|sigma|lr) = .* or a new study"):
             study.ask(SPACE)
+        with pytest.raises(InputError, match="or a new study"):
+            other.best_mean(study)
     assert study.trials[-1].state == TrialState.FAIL
     assert (parameters(study)[:6], study.user_attrs) == before
     study.sampler = make(steps=40)  # a longer plan is welcome: every policy keeps the clip it was made with
@@ -501,7 +522,7 @@ def test_the_first_trial_of_every_release_step_is_mu() -> None:
     study.optimize(suggest, n_trials=9)
     assert study.trials[0].params == {"a": 0.5, "b": 0.0, "c": 1.25}
     for step in (2, 3):
-        mu = study.user_attrs[f"ppo2:policy:{step}"]["mu"]
+        mu = PPO2Sampler.policies(study)[step - 2]["mu"]
         assert study.trials[4 * (step - 1)].params["a"] == mu[0]
 
 

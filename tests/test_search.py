@@ -23,6 +23,7 @@ from autoseg.local_search import run as run_search
 from autoseg.sampler import PPO2Sampler, expectation
 from autoseg.search import (
     Folder,
+    Proposals,
     Scored,
     TrialScore,
     answer,
@@ -185,12 +186,12 @@ def test_the_mean_after_the_last_step_competes_if_one_more_step_is_run() -> None
     assert total_steps(Search(metric="mIoU", preset="release")) == 12
 
 
-def test_rescoring_takes_the_first_the_best_and_the_last_mean_and_selects_the_best_of_them() -> None:
+def test_rescoring_takes_the_identity_the_best_and_the_last_mean_and_selects_the_best_of_them() -> None:
     search = make(rescore=2)
     history = play(search, 4)
     proposals = rescore(search, history)
     assert [t.number for t in proposals.trials] == list(range(24, 24 + len(proposals.trials)))
-    assert proposals.trials[0].theta == pytest.approx(expectation(search_space(search).initial, 0.2).tolist())
+    assert proposals.trials[0].theta == list(search_space(search).initial)  # the identity itself
     last = ask(search, history).mu
     assert proposals.trials[-1].theta == pytest.approx(expectation(last, 0.2).tolist())
     scores = [TrialScore(number=t.number, metric="mIoU", score=t.number == 25) for t in proposals.trials]
@@ -412,6 +413,32 @@ def test_a_killed_search_continues(config: Path, tmp_path: Path) -> None:
     assert Surrogate.load(tmp_path / "toy" / "surrogate.json") == straight
 
 
+def test_workers_end_with_a_search_that_is_killed(config: Path, tmp_path: Path) -> None:
+    who = tmp_path / "who"
+    command = [sys.executable, "-m", "autoseg", "search", str(tmp_path / "toy"), "--config", str(config)]
+    command += ["--objective", "tests.toy_objectives:hang", "--quiet"]
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "WHO": str(who)})
+    while not (who.exists() and who.read_text()):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    worker = int(who.read_text())
+    deadline = time.monotonic() + 20
+    while alive(worker):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat")
+    return not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] != "Z"  # a zombie is gone
+
+
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
@@ -456,3 +483,11 @@ def test_the_readmes_settings_and_example_of_the_sampler_work(tmp_path: Path) ->
     assert shown.stdout.startswith("BestMean(step="), shown.stderr
     (tmp_path / "search.yaml").write_text(readme.split("```yaml\nname: toy\n")[1].split("```")[0])
     assert load_search(tmp_path / "search.yaml").preset == "annealed"
+
+
+def test_the_examples_of_the_documentation_are_valid() -> None:
+    blocks = (ROOT / "docs" / "searches.md").read_text().split("```json\n")[1:]
+    settings, proposals, trial = (json.loads(block.split("```")[0]) for block in blocks)
+    assert parse(Search, settings, "docs").preset == "paper"
+    assert parse(Proposals, proposals, "docs").step == 1
+    assert parse(TrialScore, trial, "docs").score == 0.421

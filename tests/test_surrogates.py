@@ -75,22 +75,89 @@ def surrogate_cases(draw):
         "mask_void": draw(st.booleans()),
         "absent": draw(st.sampled_from([None, "skip", "zero"])),
     }
-    return metric, family, layout, seed, shape, changes, draw(st.sampled_from([0.0, 0.2, 1.0]))
+    extreme = draw(st.booleans())  # control points on, or very near, 0 and 1
+    return metric, family, layout, seed, shape, changes, draw(st.sampled_from([0.0, 0.2, 1.0])), extreme
 
 
 @settings(max_examples=150)
 @given(surrogate_cases())
 def test_kernels_equal_formulas_in_value_and_gradient(case):
-    metric, family, layout, seed, (classes, n, h, w), changes, void = case
+    metric, family, layout, seed, (classes, n, h, w), changes, void, extreme = case
     rng = np.random.default_rng(seed)
     surrogate = Surrogate.make(metric, family=family, layout=layout)
     theta = rng.uniform(0.05, 0.95, len(surrogate.theta))
     if family == "linear":
         theta = rng.standard_normal(len(theta))
+    elif extreme:
+        theta = np.where(rng.random(len(theta)) < 0.3, rng.choice([0, 1, 1e-7, 1 - 1e-7], len(theta)), theta)
     loss = SurrogateLoss(metric, theta, family, layout=layout, **changes)
     (fast, fast_gradient), (slow, slow_gradient) = both_ways(loss, *random_batch(rng, classes, n, h, w, void, 1.5))
-    assert fast.item() == pytest.approx(slow.item(), abs=1e-9)
-    torch.testing.assert_close(fast_gradient, slow_gradient, rtol=1e-6, atol=1e-10)
+    scale = max(slow_gradient.abs().max().item(), 1.0)
+    assert fast.item() == pytest.approx(slow.item(), rel=1e-8, abs=1e-8)
+    torch.testing.assert_close(fast_gradient, slow_gradient, rtol=1e-6, atol=1e-9 * scale)
+
+
+@pytest.mark.parametrize("jump", ["at 0", "at 1"])
+@pytest.mark.parametrize("metric", ["mIoU", "mAcc", "BF1"])
+def test_where_a_curve_jumps_at_its_ends_hard_predictions_still_give_the_metric(metric, jump):
+    one = [0.0, 0.5, 0.0, 0.5, 0.5, 0.5] if jump == "at 0" else [0.5, 0.2, 1.0, 0.4, 1.0, 0.9]
+    layout = "paper" if metric == "BF1" else None
+    count = len(formula.get(metric).layout(layout).curves)
+    loss = SurrogateLoss(metric, one * count, layout=layout, tolerance=1)
+    rng = np.random.default_rng(3)
+    target = rng.integers(0, 3, (1, 4, 4)).repeat(3, 1).repeat(3, 2)
+    pred = np.where(rng.random(target.shape) < 0.85, target, rng.integers(0, 3, target.shape))
+    target[:, :2] = 255
+    metrics = SegmentationMetrics(3, tolerance=1)
+    metrics.update(pred, target)
+    hard = 1e4 * torch.nn.functional.one_hot(torch.tensor(pred), 3).permute(0, 3, 1, 2).float()
+    assert 1 - loss(hard, torch.tensor(target)).item() == pytest.approx(metrics.compute()[metric], abs=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 4.0, 15.0])
+@pytest.mark.parametrize("metric", ["mAcc", "gAcc", "mIoU"])
+def test_float32_gradients_keep_four_digits_where_the_network_is_sure_and_the_curve_steep(metric, scale):
+    curve = [0.94307, 0.48251, 0.99864, 0.62292, 0.01205, 0.6888]  # steep near 1
+    theta = curve if metric != "mIoU" else [*curve, 0.3, 0.4, 0.4, 0.3, 0.5, 0.6]
+    rng = np.random.default_rng(0)
+    logits, target = random_batch(rng, 5, 2, 24, 24, 0.1, scale, torch.float32)
+    gradients = []
+    for dtype in (torch.float32, torch.float64):
+        x = logits.detach().to(dtype).requires_grad_()
+        SurrogateLoss(metric, theta)(x, target).backward()
+        gradients.append(x.grad.double())
+    assert (gradients[0] - gradients[1]).abs().max() <= 1e-4 * gradients[1].abs().max()
+
+
+@pytest.mark.parametrize("name", [*PUBLISHED, "formula"])
+def test_logits_that_are_not_finite_give_a_loss_that_is_not(name):
+    loss = SurrogateLoss("mIoU", [0.5] * 16, monotone=False, truth_table=False) if name == "formula" else None
+    loss = loss or SurrogateLoss.published(name)
+    target = torch.zeros(1, 8, 8, dtype=torch.long)
+    target[:, :, 4:] = 1
+    for bad in (float("nan"), float("inf")):
+        logits = torch.randn(1, 2, 8, 8)
+        logits[0, 0, 2, 3] = bad
+        assert loss(logits, target).isnan()
+
+
+@pytest.mark.parametrize("layout", ["release", "paper"])
+def test_bf1_stays_between_0_and_1_whatever_its_curves(layout):
+    rng = np.random.default_rng(0)
+    logits, target = random_batch(rng, 3, 1, 9, 9, 0.1, 1.0)
+    for _ in range(60):
+        theta = rng.random(len(Surrogate.make("BF1", layout=layout).theta))
+        assert 0 <= SurrogateLoss("BF1", theta, layout=layout, tolerance=1)(logits, target) <= 1
+
+
+@pytest.mark.parametrize("exponent", [2, 4, 6])
+def test_control_points_next_to_the_end_give_finite_gradients(exponent):
+    target = torch.zeros(1, 8, 8, dtype=torch.long)
+    target[:, :, 4:] = 1
+    for scale in (1, 20, 1e4):
+        x = (scale * torch.nn.functional.one_hot(target, 2).permute(0, 3, 1, 2)).float().requires_grad_()
+        SurrogateLoss("BF1", control_points=[1 - 10.0**-exponent, 0.5] * 4, tolerance=1)(x, target).backward()
+        assert x.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("classes", [33, 70])
@@ -230,6 +297,17 @@ def test_computes_in_float32_under_autocast():
         assert value.item() == pytest.approx(loss(half.detach().float(), target).item(), abs=1e-7)
 
 
+def test_labels_and_logits_may_lie_in_memory_as_they_like():
+    logits, target = torch.randn(2, 3, 5, 7), torch.randint(0, 3, (2, 7, 5)).transpose(1, 2)
+    for name in PUBLISHED:
+        loss = SurrogateLoss.published(name)
+        expected = loss(logits, target.contiguous()).item()
+        strided = logits.transpose(2, 3).contiguous().transpose(2, 3)
+        assert loss(strided, target).item() == pytest.approx(expected, abs=1e-6)
+        assert loss(logits, target.to(torch.uint16)).item() == pytest.approx(expected, abs=1e-6)
+        assert loss(logits[:0], target[:0]).isfinite()
+
+
 def test_scaling_retaining_and_no_grad_work_as_for_any_loss():
     loss = SurrogateLoss.published("mIoU")
     logits, target = torch.randn(1, 3, 8, 8, requires_grad=True), torch.randint(0, 3, (1, 8, 8))
@@ -340,6 +418,8 @@ def test_theta_and_control_points_describe_the_same_loss():
         ({"theta": "abc"}, r"surrogate.json: key 'theta'"),
         ({"control_points": [0.1] * 12}, r"key 'control_points' does not belong to key 'theta'"),
         ({"schema": "autoseg/surrogate/9"}, r"surrogate.json: key 'schema'"),
+        ({"pieces": "2"}, r"surrogate.json: key 'pieces'"),
+        ({"pieces": 10**9}, r"surrogate.json: a curve of 1000000000 pieces"),
         ({"colour": "red"}, r"surrogate.json: key 'colour'"),
         ({"conventions": {"tolerance": -1}}, r"surrogate.json: key 'conventions.tolerance'"),
         ({"layout": "release"}, r"surrogate.json: unknown layout of mIoU 'release'"),
@@ -358,7 +438,11 @@ def test_a_broken_file_is_named_with_its_key(change, message, tmp_path):
     ("call", "message"),
     [
         (lambda: SurrogateLoss.published("mIuO"), "unknown published surrogate 'mIuO'; did you mean 'mIoU'"),
-        (lambda: SurrogateLoss.published("mIoU", tol=3), r"unknown conventions \['tol'\]"),
+        (lambda: SurrogateLoss.published("mIoU", tol=3), "unknown convention 'tol'; did you mean 'tolerance'"),
+        (lambda: SurrogateLoss.published(None), "unknown published surrogate 'None'"),
+        (lambda: SurrogateLoss(3), "unknown metric '3'"),
+        (lambda: SurrogateLoss("mIoU", ignore_index="void"), "ignore_index is 'void'"),
+        (lambda: SurrogateLoss(Surrogate.make("mIoU"), [0.5] * 12), "has its own parameters"),
         (lambda: SurrogateLoss("mIoU", theta=[0.5] * 6), "theta for mIoU has 6 numbers; expected 12"),
         (lambda: SurrogateLoss("mIoU", [0.5] * 12, control_points=[0.5] * 12), "expected one of them"),
         (lambda: SurrogateLoss("mIoU", tolerance=-2), "tolerance is -2"),

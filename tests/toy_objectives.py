@@ -33,3 +33,10 @@ def once_broken(surrogate: Surrogate, number: int) -> float:
 def slow(surrogate: Surrogate, number: int) -> float:
     time.sleep(0.05)
     return near(surrogate, number)
+
+
+def hang(surrogate: Surrogate, number: int) -> float:
+    """Say who works, in the file named by WHO, and never end."""
+    Path(os.environ["WHO"]).write_text(str(os.getpid()))
+    time.sleep(600)
+    return 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -17,7 +18,7 @@ from autoseg.errors import InputError, Preempted
 # In the order of the data flow.
 VERBS: tuple[str, ...] = (
     *("prepare", "split", "ask", "trials", "rescore", "select", "search"),
-    *("weights", "train", "evaluate", "plan", "doctor"),
+    *("weights", "train", "evaluate", "table", "report", "plan", "doctor"),
 )
 
 PREEMPTED = 75  # EX_TEMPFAIL: try again
@@ -27,6 +28,13 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     parser = argparse.ArgumentParser(prog="autoseg", description="Search a loss function for a segmentation metric.")
     parser.add_argument("--version", action="version", version=f"autoseg {__version__}")
+    parser.add_argument(
+        "--plugin",
+        action="append",
+        default=os.environ.get("AUTOSEG_PLUGINS", "").split(),
+        metavar="MODULE",
+        help="import this module first: it registers metrics of your own (also: $AUTOSEG_PLUGINS); may be repeated",
+    )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name in VERBS:
         module = importlib.import_module(f"autoseg.cli.{name}")
@@ -42,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; bad input ends in one sentence on stderr and exit code 2, a preemption in exit code 75."""
     args = build_parser().parse_args(argv)
     try:
+        for module in args.plugin:
+            load_plugin(module)
         return args.run(args) or 0
     except InputError as error:
         print(f"autoseg {args.verb}: {error}", file=sys.stderr)
@@ -49,3 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Preempted as stop:
         print(f"autoseg {args.verb}: {stop}; the same command goes on.", file=sys.stderr)
         return PREEMPTED
+
+
+def load_plugin(module: str) -> None:
+    """Import a user's module, which registers formulas; modules of the working directory are found too."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise InputError(f"plugin '{module}': {error}; is it installed, or a file in this directory?") from None

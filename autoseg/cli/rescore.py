@@ -1,7 +1,7 @@
 """Write the means of a finished search as trials of their own: <folder>/rescore/proposals.json.
 
-The first mean, the best ones by average score (as many as the setting `rescore` says) and the last one are then trained
-on the proxy task like any trial, and `autoseg select` takes the best of them.
+The identity, the start, the best means by average score (as many as the setting `rescore` says) and the last one are
+then trained on the proxy task like any trial, and `autoseg select` takes the best of them.
 """
 
 from __future__ import annotations

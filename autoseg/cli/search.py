@@ -47,4 +47,4 @@ def run(args: argparse.Namespace) -> None:
 def _proxy(args: argparse.Namespace) -> ProxyObjective:
     from autoseg.trials import ProxyObjective
 
-    return ProxyObjective(task_of(args))
+    return ProxyObjective(task_of(args), tuple(args.plugin))

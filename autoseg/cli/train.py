@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from autoseg.cli.tasks import add_task_arguments, task_of
+from autoseg.cli.tasks import add_task_arguments, settings, task_of
 
 HELP = "train a network with a loss"
 
@@ -20,6 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     parser.add_argument("--loss", required=True, help="see above")
     parser.add_argument("--out", required=True, metavar="DIR", help="the run's folder")
+    parser.add_argument(
+        "--searched", action="append", default=[], metavar="SEARCH=FILE", help="the surrogate.json of searched:SEARCH"
+    )
     parser.add_argument("--on", choices=("train", "search-train"), default="train", help="with or without the hold-out")
     parser.add_argument("--source", choices=("files", "cache"), default="files", help="original files, or the cache")
     parser.add_argument("--tensorboard", metavar="DIR", help="write what log.jsonl holds for TensorBoard too")
@@ -35,6 +38,7 @@ def run(args: argparse.Namespace) -> None:
         task_of(args),
         args.loss,
         args.out,
+        searched=settings(args.searched, "--searched"),
         on=args.on,
         source=args.source,
         tensorboard=args.tensorboard,

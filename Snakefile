@@ -1,0 +1,69 @@
+# autoseg: from data sets to tables. You name the tables (in the config); everything behind them follows.
+#
+#   snakemake --cores all                                   the demo: synthetic data, minutes on a laptop
+#   snakemake --cores all --configfile workflow/config/paper.yaml -n     what the whole paper would run
+#   snakemake --cores all searches                          all searches; also: prepare, runs, tables, report
+#
+# results/<name>/                                           <name> is the config's
+#   data/<dataset>/        index.json, statistics.json, cache-*.bin, split.json
+#   searches/<search>/     search.json, step-<t>/proposals.json, step-<t>/trial-<n>.json, rescore/, surrogate.json
+#   runs/<dataset>/<retraining>/<loss>/seed-<n>/            run.json, weights.safetensors, scores.json
+#   tables/<table>.md .csv .html      report.html
+
+if not config:
+
+    # Only when no configfile was given: Snakemake merges configs key by key, and two would mix.
+    configfile: "workflow/config/demo.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/search.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/report.smk"
+
+
+localrules:
+    all,
+    prepare,
+    searches,
+    runs,
+    tables,
+    report,
+
+
+rule all:
+    default_target: True
+    input:
+        f"{OUT}/report.html",
+        expand("{out}/tables/{table}.md", out=OUT, table=P.tables),
+
+
+rule prepare:
+    input:
+        expand("{out}/data/{dataset}/split.json", out=OUT, dataset=P.datasets),
+
+
+rule searches:
+    input:
+        expand("{out}/searches/{search}/surrogate.json", out=OUT, search=P.searches),
+
+
+rule runs:
+    input:
+        expand("{out}/runs/{run}/scores.json", out=OUT, run=P.runs()),
+
+
+rule tables:
+    input:
+        expand("{out}/tables/{table}.md", out=OUT, table=P.tables),
+
+
+rule report:
+    input:
+        f"{OUT}/report.html",
+
+
+onsuccess:
+    if os.path.exists(f"{OUT}/report.html"):
+        print(f"Done. Open {OUT}/report.html, or read {OUT}/tables/.")

@@ -1,0 +1,41 @@
+# Data sets: read and checked once, packed, and split into training and hold-out images.
+
+
+rule prepare_dataset:
+    output:
+        index=f"{OUT}/data/{{dataset}}/index.json",
+        statistics=f"{OUT}/data/{{dataset}}/statistics.json",
+    log:
+        f"{OUT}/logs/prepare/{{dataset}}.log",
+    benchmark:
+        f"{OUT}/logs/prepare/{{dataset}}.tsv"
+    conda:
+        ENV
+    resources:
+        runtime=lambda w, attempt: 120 * attempt,
+        mem_mb=lambda w, attempt: 4000 * attempt,
+    params:
+        kind=lambda w: P.datasets[w.dataset].kind,
+        options=lambda w: flags({**P.datasets[w.dataset].options, "proxy_size": P.datasets[w.dataset].proxy_size}),
+        out=lambda w, output: os.path.dirname(output.index),
+    shell:
+        "autoseg prepare {params.kind} {params.options} --out {params.out:q} 2> {log:q}"
+
+
+rule split_dataset:
+    input:
+        f"{OUT}/data/{{dataset}}/index.json",
+    output:
+        f"{OUT}/data/{{dataset}}/split.json",
+    log:
+        f"{OUT}/logs/split/{{dataset}}.log",
+    benchmark:
+        f"{OUT}/logs/split/{{dataset}}.tsv"
+    localrule: True
+    conda:
+        ENV
+    params:
+        options=lambda w: flags({"hold_out": P.datasets[w.dataset].hold_out, "seed": P.datasets[w.dataset].split_seed}),
+        data=lambda w, output: os.path.dirname(output[0]),
+    shell:
+        "autoseg split {params.data:q} {params.options} --out {output:q} 2> {log:q}"

@@ -1,0 +1,44 @@
+# Tables and the report, from scores.json and the searches' files alone: no torch.
+
+
+rule table:
+    input:
+        table_scores,
+    output:
+        md=f"{OUT}/tables/{{table}}.md",
+        csv=f"{OUT}/tables/{{table}}.csv",
+        html=f"{OUT}/tables/{{table}}.html",
+    log:
+        f"{OUT}/logs/tables/{{table}}.log",
+    benchmark:
+        f"{OUT}/logs/tables/{{table}}.tsv"
+    localrule: True
+    conda:
+        ENV
+    params:
+        table=lambda w: to_json(P.tables[w.table].model_dump()),
+        stem=lambda w, output: output.md.removesuffix(".md"),
+    shell:
+        "autoseg table {input:q} --table {params.table:q} --out {params.stem:q} 2> {log:q}"
+
+
+rule make_report:
+    input:
+        tables=expand("{out}/tables/{table}.html", out=OUT, table=P.tables),
+        surrogates=expand("{out}/searches/{search}/surrogate.json", out=OUT, search=P.searches),
+    output:
+        f"{OUT}/report.html",
+    log:
+        f"{OUT}/logs/report.log",
+    benchmark:
+        f"{OUT}/logs/report.tsv"
+    localrule: True
+    conda:
+        ENV
+    params:
+        title=P.name,
+        searches=[f"{OUT}/searches/{search}" for search in P.searches],
+        config=to_json(P.model_dump(mode="json")),
+    shell:
+        "autoseg report --title {params.title:q} --tables {input.tables:q} --searches {params.searches:q} "
+        "--config {params.config:q} --out {output:q} 2> {log:q}"

@@ -1,0 +1,109 @@
+# Searches: ask(t) -> trials(t, chunk) -> ask(t + 1) -> ... -> rescore -> select. The number of steps, trials and chunks
+# is known beforehand, so the whole DAG is, too.
+
+SEARCH = f"{OUT}/searches/{{search}}"
+
+
+rule search_settings:
+    output:
+        f"{SEARCH}/search.json",
+    log:
+        f"{OUT}/logs/searches/{{search}}/settings.log",
+    benchmark:
+        f"{OUT}/logs/searches/{{search}}/settings.tsv"
+    localrule: True
+    conda:
+        ENV
+    params:
+        settings=lambda w: to_json(P.search(w.search).model_dump()),
+    shell:
+        "printf %s {params.settings:q} > {output:q} 2> {log:q}"
+
+
+rule ask:
+    input:
+        f"{SEARCH}/search.json",
+        earlier,
+    output:
+        f"{SEARCH}/step-{{step}}/proposals.json",
+    log:
+        f"{OUT}/logs/searches/{{search}}/ask-{{step}}.log",
+    benchmark:
+        f"{OUT}/logs/searches/{{search}}/ask-{{step}}.tsv"
+    localrule: True
+    conda:
+        ENV
+    params:
+        folder=lambda w: f"{OUT}/searches/{w.search}",
+        step=lambda w: int(w.step),
+    shell:
+        "autoseg ask {params.folder:q} --step {params.step} 2> {log:q}"
+
+
+rule trials:
+    input:
+        f"{SEARCH}/{{step}}/proposals.json",
+        lambda w: f"{OUT}/data/{P.searches[w.search].dataset}/split.json",
+    output:
+        f"{SEARCH}/{{step}}/chunk-{{chunk}}-of-{{parts}}.json",
+    log:
+        f"{OUT}/logs/searches/{{search}}/trials-{{step}}-{{chunk}}-of-{{parts}}.log",
+    benchmark:
+        f"{OUT}/logs/searches/{{search}}/trials-{{step}}-{{chunk}}-of-{{parts}}.tsv"
+    wildcard_constraints:
+        step=r"step-\d{3}|rescore",
+        parts=r"\d+",
+    conda:
+        ENV
+    threads: P.threads
+    resources:
+        gpu=gpu(),
+        runtime=lambda w, attempt: 240 * attempt,
+        mem_mb=lambda w, attempt: 16000 * attempt,
+    params:
+        folder=lambda w: f"{OUT}/searches/{w.search}",
+        step=lambda w: w.step if w.step == "rescore" else int(w.step.removeprefix("step-")),
+        task=chunk_task,
+        workers=f"--set workers={P.workers}",
+    shell:
+        "autoseg trials {params.folder:q} --step {params.step} --chunk {wildcards.chunk}/{wildcards.parts} "
+        "--out {output:q} --quiet {params.task} {params.workers} 2> {log:q}"
+
+
+rule rescore:
+    input:
+        f"{SEARCH}/search.json",
+        all_steps,
+    output:
+        f"{SEARCH}/rescore/proposals.json",
+    log:
+        f"{OUT}/logs/searches/{{search}}/rescore.log",
+    benchmark:
+        f"{OUT}/logs/searches/{{search}}/rescore.tsv"
+    localrule: True
+    conda:
+        ENV
+    params:
+        folder=lambda w: f"{OUT}/searches/{w.search}",
+    shell:
+        "autoseg rescore {params.folder:q} 2> {log:q}"
+
+
+rule select:
+    input:
+        f"{SEARCH}/search.json",
+        all_steps,
+        lambda w: chunk_files(w.search, "rescore") if P.search(w.search).rescore else [],
+    output:
+        f"{SEARCH}/surrogate.json",
+    log:
+        f"{OUT}/logs/searches/{{search}}/select.log",
+    benchmark:
+        f"{OUT}/logs/searches/{{search}}/select.tsv"
+    localrule: True
+    conda:
+        ENV
+    params:
+        folder=lambda w: f"{OUT}/searches/{w.search}",
+    shell:
+        "autoseg select {params.folder:q} --output {output:q} > {log:q} 2>&1"
