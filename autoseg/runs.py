@@ -271,7 +271,7 @@ def _has_weights(run: Path, trained: Trained) -> bool:
 def _write_png(path: Path, labels: Tensor, colours: Sequence[int]) -> None:
     from PIL import Image
 
-    image = Image.fromarray(labels.to(torch.uint8).numpy(), mode="P")
-    image.putpalette(list(colours))
+    image = Image.fromarray(labels.to(torch.uint8).numpy())
+    image.putpalette(list(colours))  # makes a palette image of a greyscale one; the values stay
     with writing(path), atomic(path, "wb") as file:
         image.save(file, format="PNG")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
@@ -20,9 +21,18 @@ from benchmarks.report import table, write_section
 
 CACHE = Path(__file__).parent / ".cache" / "synthetic"
 SEEDS = (1, 2, 3)  # 0 is the seed that the data set was tuned with
-LOSSES = ("ce", "naive:mIoU", "published:mIoU", "published:mAcc")
+# Name -> loss and changed settings. One learning rate for all would favour losses of its scale: cross entropy has more.
+LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
+    "ce": ("ce", {}),
+    "ce, lr x 1/4": ("ce", {"lr": 0.0125}),
+    "ce, lr x 4": ("ce", {"lr": 0.2}),
+    "naive:mIoU": ("naive:mIoU", {}),
+    "naive:mIoU, lr x 4": ("naive:mIoU", {"lr": 0.2}),
+    "published:mIoU": ("published:mIoU", {}),
+    "published:mAcc": ("published:mAcc", {}),
+}
 IMAGES, SIZE, NETWORK = 300, 128, "small"
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "iterations": 150,
     "batch_size": 8,
     "crop": (64, 64),
@@ -34,32 +44,32 @@ SETTINGS = {
 }
 # Which loss shall beat which, on what.
 CLAIMS = (
-    ("published:mIoU", "ce", "mIoU"),
-    ("published:mIoU", "naive:mIoU", "mIoU"),
-    ("published:mAcc", "ce", "mAcc"),
+    *(("published:mIoU", worse, "mIoU") for worse in LOSSES if not worse.startswith("published")),
+    *(("published:mAcc", worse, "mAcc") for worse in LOSSES if worse.startswith("ce")),
 )
 
 
 def runs(seed: int) -> dict[str, dict[str, float]]:
     """Return the hold-out scores, in percent, of every loss with one seed; what was trained before is read."""
     found = {}
-    with TemporaryDirectory() as folder:
-        proxy: Proxy | None = None
-        for loss in LOSSES:
-            mark = fingerprint([VERSION, SYNTHETIC_VERSION, IMAGES, SIZE, NETWORK, SETTINGS, seed, loss])
+    with TemporaryDirectory() as place:
+        for name, (loss, changes) in LOSSES.items():
+            settings = {**SETTINGS, **changes, "seed": seed}
+            mark = fingerprint([VERSION, SYNTHETIC_VERSION, IMAGES, SIZE, NETWORK, settings, loss])
             path = CACHE / f"{mark[:16]}.json"
             if not path.exists():
-                proxy = proxy or _proxy(Path(folder), seed)
+                proxy = Proxy(Task(data=str(_data(Path(place), seed)), network=NETWORK, training=Training(**settings)))
                 diverged = proxy.train(build_loss(loss)).diverged
-                write_json(path, {"loss": loss, "seed": seed, "diverged": diverged, "scores": proxy.score()})
-            found[loss] = {name: 100 * value for name, value in read_json(path)["scores"].items()}
+                write_json(path, {"loss": name, "seed": seed, "diverged": diverged, "scores": proxy.score()})
+            found[name] = {metric: 100 * value for metric, value in read_json(path)["scores"].items()}
     return found
 
 
-def _proxy(folder: Path, seed: int) -> Proxy:
-    data = prepare(find(folder / "source", IMAGES, 1, SIZE, seed), folder, 2 * SETTINGS["short_side"])
-    make_split(data.index, 0.2, seed).save(folder / "split.json")
-    return Proxy(Task(data=str(folder), network=NETWORK, training=Training(**SETTINGS, seed=seed)))
+def _data(folder: Path, seed: int) -> Path:
+    if not (folder / "split.json").exists():
+        data = prepare(find(folder / "source", IMAGES, 1, SIZE, seed), folder, 2 * SETTINGS["short_side"])
+        make_split(data.index, 0.2, seed).save(folder / "split.json")
+    return folder
 
 
 def main() -> None:
@@ -87,7 +97,9 @@ def main() -> None:
         f"crops of {SETTINGS['crop'][0]} px, {round(0.8 * IMAGES)} training images of {SIZE} px, scores in percent on "
         f"{round(0.2 * IMAGES)} held-out ones; mean ± standard deviation over the seeds {', '.join(map(str, SEEDS))}, "
         "each with other images, other initial weights and other batches, common to all losses. How hard the data set "
-        "is was tuned once, looking at seed 0, which is not among them. The curves were searched by the authors on "
+        "is was tuned once, looking at seed 0, which is not among them; the learning rate is "
+        f"{SETTINGS['lr']} where nothing else is said, chosen on seed 0 too. The trainings are short, and "
+        "say nothing of longer ones. The curves were searched by the authors on "
         "PASCAL VOC; nothing was searched here.\n\n"
         f"{table(['loss', *metrics], rows)}\n\n" + "\n".join(claims),
     )
