@@ -249,7 +249,7 @@ def test_a_run_that_is_not_there_or_damaged_is_refused(tmp_path, run, data, caps
     [
         ("cee", "unknown loss 'cee'"),
         ("ce + ", "unknown loss 'ce +'"),
-        ("searched:toy", "unknown search 'toy'"),
+        ("searched:toy", "names a search, but no searches were given"),
         ("gone.json", "gone.json: no such file"),
     ],
 )

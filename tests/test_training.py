@@ -191,7 +191,7 @@ def weights_of(data, out, **changes) -> str:
     return checksum(out / "weights.safetensors")
 
 
-@pytest.mark.parametrize("changes", [{}, {"workers": 2, "accumulate": 2}])
+@pytest.mark.parametrize("changes", [pytest.param({}, marks=pytest.mark.long), {"workers": 2, "accumulate": 2}])
 def test_killed_in_the_middle_the_same_command_ends_with_the_same_bytes(tmp_path, data, changes):
     changes = {"iterations": 80, "checkpoint_every": 8, **changes}
     expected = weights_of(data, tmp_path / "whole", **changes)

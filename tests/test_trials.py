@@ -83,6 +83,7 @@ def test_a_score_is_the_same_bytes_in_any_chunk_of_any_size_in_any_order(tmp_pat
     assert scores(tmp_path) == expected
 
 
+@pytest.mark.long
 def test_a_score_is_the_same_bytes_alone_in_a_fresh_process_with_workers(tmp_path, data, expected):
     new_search(tmp_path)
     process = start("trials", str(tmp_path), "--step", "1", "--chunk", "2/4", *arguments(data, workers=2))
