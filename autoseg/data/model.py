@@ -71,7 +71,10 @@ class ClassInfo(Part):
 
 
 class Labels(Part):
-    """What a mask file's values mean: every legal raw value (or "#rrggbb" colour) -> class number or void."""
+    """What a mask file's values mean: every legal raw value (or "#rrggbb" colour) -> class number or void.
+
+    Where both are given, masks hold values, and a palette must draw each in the colour of its class.
+    """
 
     values: dict[Label, Label] = {}
     colors: dict[str, Label] = {}

@@ -89,7 +89,9 @@ def find(root: str | Path, sbd: str | Path | None = None) -> Source:
     problems += _check_own_trainaug(voc, val)
     problems += whole_set(voc, samples, {"train": len(train) if str(sbd) == "none" else 10_582, "val": 1449})
     classes = [ClassInfo(name=name, color=color) for name, color in zip(NAMES, palette(21), strict=True)]
-    return Source("voc", roots, classes, Labels(values=plain_values(21)), samples, problems + repeated)
+    colors = {"#{:02x}{:02x}{:02x}".format(*info.color): number for number, info in enumerate(classes)}
+    labels = Labels(values=plain_values(21), colors=colors)
+    return Source("voc", roots, classes, labels, samples, problems + repeated)
 
 
 def _voc_image(name: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 
+import cv2
 import numpy as np
 import pytest
 from data_trees import (
@@ -17,11 +19,13 @@ from data_trees import (
     save_jpeg,
     save_list,
     save_png,
+    save_sbd_mat,
     voc_tree,
 )
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from scipy.io import savemat
 
 from autoseg.data import cityscapes, folder, voc
 from autoseg.data.check import check
@@ -60,6 +64,31 @@ def resave(mode):
     return change
 
 
+def as_format(name, **options):
+    """Store the values of a mask as a picture of another format, under the old name."""
+
+    def change(path):
+        with Image.open(path) as image:
+            values = np.array(image)
+        Image.fromarray(np.minimum(values, 20)).save(path, format=name, **options)
+
+    return change
+
+
+def requantize(path):
+    with Image.open(path) as image:
+        rgb = image.convert("RGB")
+    rgb.convert("P", palette=Image.Palette.ADAPTIVE).save(path)
+
+
+def zero_tail(path):
+    path.write_bytes(path.read_bytes()[:-20] + bytes(100))
+
+
+def sixteen_bit_colors(path):
+    path.write_bytes(cv2.imencode(".png", np.full((40, 60, 3), 40_000, np.uint16))[1].tobytes())
+
+
 def sixteen_bits(path):
     Image.fromarray(np.full((40, 60), 40_000, np.uint16)).save(path, format="PNG")
 
@@ -90,6 +119,14 @@ BREAKS = {
     "instance map": (MASK, sixteen_bits, "values up to 40000"),
     "CMYK image": (IMAGE, resave("CMYK"), "CMYK.*convert it to RGB"),
     "16-bit image": (IMAGE, sixteen_bits, "more than 8 bits"),
+    "16-bit colour image": (IMAGE, sixteen_bit_colors, "more than 8 bits"),
+    "JPEG whose tail was never written": (IMAGE, zero_tail, "no end marker"),
+    "mask stored as JPEG": (MASK, as_format("JPEG", quality=100), "stored as JPEG, which blurs labels"),
+    "mask stored as lossy WebP": (MASK, as_format("WEBP", quality=100), "(stored as WEBP|palette was expanded)"),
+    "mask stored as JPEG within TIFF": (MASK, as_format("TIFF", compression="jpeg"), "stored as TIFF"),
+    "re-ordered palette": (MASK, requantize, "was re-ordered"),
+    "MATLAB file of instances": (MAT, lambda p: savemat(p, {"GTinst": np.ones((2, 2))}), "no 'GTcls'.*`cls`"),
+    "MATLAB file of fractions": (MAT, lambda p: savemat(p, {"GTcls": {"Segmentation": [[0.5]]}}), "other numbers"),
     "flipped bytes in a mask": (
         MASK,
         lambda p: p.write_bytes(p.read_bytes()[:60] + b"\0" * 40 + p.read_bytes()[100:]),
@@ -116,10 +153,14 @@ def test_a_break_is_caught_with_its_file_and_a_cure(tmp_path, name):
 def originals(tmp_path_factory):
     root = voc_tree(tmp_path_factory.mktemp("voc"))
     paths = [next(root.rglob(name)) for name in (IMAGE, MASK, MAT)]
-    return [path.read_bytes() for path in paths]
+    save_sbd_mat(root / "uncompressed.mat", blocks((0, 20, 7), void=False), compress=False)
+    return [path.read_bytes() for path in [*paths, root / "uncompressed.mat"]]
 
 
-@given(data=st.data(), which=st.integers(0, 2))
+ENCODINGS = (None, "index", "sbd", "sbd")
+
+
+@given(data=st.data(), which=st.integers(0, 3))
 def test_whatever_bytes_a_file_holds_it_is_read_or_called_unreadable(originals, data, which):
     content = bytearray(originals[which])
     for _ in range(data.draw(st.integers(1, 6))):
@@ -129,10 +170,31 @@ def test_whatever_bytes_a_file_holds_it_is_read_or_called_unreadable(originals, 
         if which == 0:
             assert decode_image(content).shape[2] == 3
         else:
-            encoding = "index" if which == 1 else "sbd"
-            assert decode_mask(content, encoding, Labels(values=plain_values(21))).ndim == 2
+            assert decode_mask(content, ENCODINGS[which], Labels(values=plain_values(21))).ndim == 2
     except Unreadable:
         pass  # as it should be: nothing else may come out
+
+
+def test_damage_to_any_byte_of_a_matlab_file_never_crashes(originals):
+    # Uncompressed, nothing guards the lengths: scipy's reader dies of them with a bus error.
+    rng = np.random.default_rng(0)
+    head = np.arange(128, 800)  # where tags and sizes lie; the rest is labels
+    for original in originals[2:]:
+        for _ in range(3000):
+            content = bytearray(original)
+            for place in rng.choice(head[head < len(content)], rng.integers(1, 5)):
+                content[place] = rng.integers(0, 256)
+            with contextlib.suppress(Unreadable):
+                decode_mask(bytes(content), "sbd", Labels(values=plain_values(21)))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f8", ">u2"])
+@pytest.mark.parametrize("compress", [True, False])
+def test_matlab_masks_are_read_whatever_type_they_are_stored_as(tmp_path, dtype, compress):
+    mask = blocks((0, 20, 7), 11, 13, void=False)
+    save_sbd_mat(tmp_path / "a.mat", mask.astype(dtype), compress)
+    read = decode_mask((tmp_path / "a.mat").read_bytes(), "sbd", Labels(values=plain_values(21)))
+    np.testing.assert_array_equal(read, mask)
 
 
 def test_doctor_lists_all_problems_at_once(tmp_path):
