@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +18,9 @@ from PIL import Image
 from autoseg.data import mat
 from autoseg.data.model import VOID, Labels
 
+# Large pictures are read like any other; Pillow refuses only those past twice its limit.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
 Array = NDArray[np.uint8]
 
 _AGAIN = "fetch the file again"
@@ -24,12 +29,13 @@ _LOSSLESS = ("PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")  # formats a mask may h
 
 
 class Unreadable(Exception):
-    """A file that cannot be used: what was found, and what to do."""
+    """A file that cannot be used: what was found, what to do, and the values of a mask that have no meaning."""
 
-    def __init__(self, what: str, cure: str = _AGAIN) -> None:
+    def __init__(self, what: str, cure: str = _AGAIN, values: Sequence[int] = ()) -> None:
         super().__init__(what)
         self.what = what
         self.cure = cure
+        self.values = values
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,7 @@ def decode_mask(content: bytes, encoding: str, labels: Labels) -> Array:
     table, known = _value_table(tuple(labels.values.items()))
     present = np.bincount(raw.ravel(), minlength=256) > 0
     if (strange := np.flatnonzero(present & ~known)).size:
-        raise Unreadable(*_strange_values(strange.tolist(), labels))
+        raise _strange_values(strange.tolist(), labels)
     if drawn is not None:
         _require_palette(drawn, np.flatnonzero(present).tolist(), labels)
     return table[raw]
@@ -122,6 +128,11 @@ def decode_mask(content: bytes, encoding: str, labels: Labels) -> Array:
 def sha256(content: bytes | memoryview) -> str:
     """Return the checksum of bytes as 64 hex digits."""
     return hashlib.sha256(content).hexdigest()
+
+
+def pixel_checksum(image: Array) -> str:
+    """Return the checksum of a decoded image: the same for a copy in another format or with other metadata."""
+    return sha256(str(image.shape).encode() + image.tobytes())
 
 
 class _decoding:
@@ -246,17 +257,10 @@ def _from_colors(rgb: Array, table: tuple[NDArray[np.int32], Array]) -> Array:
     return classes[place]
 
 
-def _strange_values(strange: list[int], labels: Labels) -> tuple[str, str]:
+def _strange_values(strange: list[int], labels: Labels) -> Unreadable:
     shown = ", ".join(map(str, strange[:8])) + (", ..." if len(strange) > 8 else "")
     legal = sorted(raw for raw in labels.values if raw != VOID)
     expected = f"{legal[0]}-{legal[-1]}" + (f" and {VOID} (void)" if VOID in labels.values else "")
-    return f"the mask holds the values {shown}; expected {expected}", _cure_of_values(strange, labels)
-
-
-def _cure_of_values(strange: list[int], labels: Labels) -> str:
-    is_cityscapes_train_ids = len(labels.values) == 20 and labels.values.get(18) == 18
-    if is_cityscapes_train_ids and max(strange) <= 33:
-        return "these look like labelIds: rename the file, or pass `--labels labelIds`"
-    if strange == [VOID]:
-        return "these look like labelTrainIds: rename the file, or pass `--labels labelTrainIds`"
-    return "check the class list, and that the mask was not saved through a colour or greyscale conversion"
+    what = f"the mask holds the values {shown}; expected {expected}"
+    cure = "check the class list, and that the mask was not saved through a colour or greyscale conversion"
+    return Unreadable(what, cure, strange)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 
 import cv2
@@ -294,6 +295,18 @@ def test_a_val_image_copied_into_train_is_a_leak_that_can_be_left_out(tmp_path):
     assert any("train/harmless" in line for line in said)
 
 
+def test_a_copy_stored_in_another_format_is_a_leak_too(tmp_path):
+    root = camvid_tree(tmp_path / "set")
+    with Image.open(root / "val/0001TP_val_00001.png") as image:
+        image.save(root / "train/harmless.bmp")
+    shutil.copy(root / "valannot/0001TP_val_00001.png", root / "trainannot/harmless.png")
+    found = folder.find(root, root / "classes.txt")
+    (problem,) = errors(check(found))
+    assert problem.where.endswith("train/harmless.bmp")
+    data = prepare(found, tmp_path / "out", leave_out_copies=True)
+    assert "train/harmless" not in data.ids("train")
+
+
 def test_a_training_set_of_nothing_but_copies_is_refused(tmp_path):
     root = camvid_tree(tmp_path / "set", counts=(1, 2, 1))
     shutil.copy(root / "val/0001TP_val_00001.png", root / "train/0001TP_train_00000.png")
@@ -329,6 +342,48 @@ def test_a_list_with_a_wrong_line_or_a_repeated_image_is_named_by_line(tmp_path)
     ]
     assert "twice in train" in found[2].what
     assert "in both train and val" in found[1].what
+
+
+def test_a_list_that_leaves_the_root_or_has_spaces_is_named_by_line(tmp_path):
+    root = camvid_tree(tmp_path / "set")
+    pair = "train/0001TP_train_00000.png trainannot/0001TP_train_00000.png"
+    save_list(root / "train.txt", [pair, f"../set/{pair}", "my image.png my mask.png"])
+    save_list(root / "val.txt", [pair.replace("train", "val")])
+    found = errors(folder.find(root, root / "classes.txt", {"train": "train.txt", "val": "val.txt"}).problems)
+    assert [problem.where.rpartition("/")[2] for problem in found] == ["train.txt:2", "train.txt:3"]
+    assert "leaves the root" in found[0].what
+    assert "tab or comma" in found[1].cure
+
+
+def test_names_that_are_not_utf_8_are_problems(tmp_path):
+    root = camvid_tree(tmp_path / "set")
+    strange = os.fsencode(root / "train") + b"/b\xe4r.png"
+    os.rename(root / "train/0001TP_train_00000.png", strange)
+    found = errors(folder.find(root, root / "classes.txt").problems)
+    assert f"{root}/train/b\\xe4r.png: the file's name is not UTF-8; rename the file." in map(str, found)
+    other = os.fsdecode(os.fsencode(tmp_path) + b"/b\xe4r")
+    shutil.copytree(root, other)
+    with pytest.raises(InputError, match="the folder's name is not UTF-8"):
+        folder.find(other, root / "classes.txt")
+
+
+def test_a_mask_that_fits_its_image_only_when_turned_is_told_of_the_exif_rotation(tmp_path):
+    root = camvid_tree(tmp_path)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(picture("x", 48, 36)).save(root / "train/0001TP_train_00002.png", exif=exif)
+    (problem,) = errors(check(folder.find(root, root / "classes.txt")))
+    assert problem.where.endswith("trainannot/0001TP_train_00002.png")
+    assert "the image carries an EXIF rotation" in problem.what
+    assert "save the image rotated" in problem.cure
+
+
+def test_a_folder_set_of_19_classes_gets_no_cure_of_cityscapes(tmp_path):
+    root = camvid_tree(tmp_path)
+    save_list(root / "classes.txt", [f"class-{number}" for number in range(19)])
+    save_png(root / "trainannot/0001TP_train_00000.png", blocks((0, 25), 36, 48))
+    (problem,) = errors(check(folder.find(root, root / "classes.txt")))
+    assert "check the class list" in problem.cure
 
 
 def test_a_colour_no_class_has_is_named(tmp_path):
