@@ -110,7 +110,7 @@ class Index(FileModel):
     dataset: str
     classes: list[ClassInfo]
     labels: Labels
-    splits: dict[str, list[Entry]]
+    splits: dict[str, Annotated[list[Entry], Field(min_length=1)]]
 
     @model_validator(mode="after")
     def _ids_are_unique(self) -> Self:

@@ -93,13 +93,7 @@ def decode_image(content: bytes) -> Array:
         if image.mode == "CMYK":
             raise Unreadable("the image is CMYK, whose colours depend on the print profile", "convert it to RGB")
         _require_eight_bits(image, "image")
-        rgb = np.array(image.convert("RGB"))
-        if image.format in ("JPEG", "MPO") and not _has_end(content):
-            raise Unreadable(
-                "the JPEG has no end marker: it is truncated, or its tail was never written",
-                "fetch the file again, or save it anew if it looks right",
-            )
-        return rgb
+        return np.array(image.convert("RGB"))
 
 
 def decode_mask(content: bytes, encoding: str, labels: Labels) -> Array:
@@ -160,15 +154,6 @@ def _require_eight_bits(image: Image.Image, what: str) -> None:
     # Pillow drops the lower half of 16-bit colours without a word; only the stored form tells.
     if image.mode.startswith(("I", "F")) or ";16" in str(getattr(image, "tile", "")):
         raise Unreadable(f"the {what} has more than 8 bits a channel (mode {image.mode})", "convert it to 8 bits")
-
-
-def _has_end(content: bytes) -> bool:
-    """Return whether a JPEG's end marker follows its data; the thumbnail in its head, which has one too, is skipped."""
-    place = 2
-    while content[place] == 0xFF and content[place + 1] != 0xDA:  # until the start of the scan
-        fill = content[place + 1] == 0xFF
-        place += 1 if fill else 2 + int.from_bytes(content[place + 2 : place + 4], "big")
-    return content.find(b"\xff\xd9", place) >= 0
 
 
 def _require_lossless(image: Image.Image, content: bytes) -> None:

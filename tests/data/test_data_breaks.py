@@ -83,7 +83,8 @@ def requantize(path):
 
 
 def zero_tail(path):
-    path.write_bytes(path.read_bytes()[:-20] + bytes(100))
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) * 3 // 4].ljust(len(content), b"\0"))
 
 
 def sixteen_bit_colors(path):
@@ -121,7 +122,7 @@ BREAKS = {
     "CMYK image": (IMAGE, resave("CMYK"), "CMYK.*convert it to RGB"),
     "16-bit image": (IMAGE, sixteen_bits, "more than 8 bits"),
     "16-bit colour image": (IMAGE, sixteen_bit_colors, "more than 8 bits"),
-    "JPEG whose tail was never written": (IMAGE, zero_tail, "no end marker"),
+    "JPEG whose tail was never written": (IMAGE, zero_tail, "truncated"),
     "mask stored as JPEG": (MASK, as_format("JPEG", quality=100), "stored as JPEG, which blurs labels"),
     "mask stored as lossy WebP": (MASK, as_format("WEBP", quality=100), "(stored as WEBP|palette was expanded)"),
     "mask stored as JPEG within TIFF": (MASK, as_format("TIFF", compression="jpeg"), "stored as TIFF"),

@@ -456,6 +456,7 @@ def test_doctor_notices_what_changed_after_preparing(tree, tmp_path):
         ("index.json", lambda c: c["splits"]["val"][0].update(height=0), r"key 'splits.val.0.height'"),
         ("index.json", lambda c: c["splits"]["val"].append(c["splits"]["train"][0]), "occurs twice"),
         ("index.json", lambda c: c.update(extra=1), "key 'extra'"),
+        ("index.json", lambda c: c["splits"].update(test=[]), r"key 'splits.test'"),
         ("source.json", lambda c: c.pop("roots"), "key 'roots'"),
         ("cache-128.json", lambda c: c.update(index="0" * 64), "made with another index.json"),
         ("cache-128.json", lambda c: c["slots"].pop(), r"cache-128.bin: has \d+ bytes instead of"),
