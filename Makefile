@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export NO_ALBUMENTATIONS_UPDATE := 1
 
-.PHONY: help venv demo test test-long lint format bench bench-metrics bench-losses bench-data bench-search clean
+.PHONY: help venv demo test test-long lint format bench bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -38,7 +38,7 @@ format: venv  ## rewrite the sources in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: bench-metrics bench-losses bench-data bench-search  ## all benchmarks; each rewrites its section of benchmarks/README.md
+bench: bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic  ## all benchmarks; each rewrites its section of benchmarks/README.md
 
 bench-metrics: venv  ## the six metrics against plain torch and a bare confusion matrix
 	$(BIN)/python -m benchmarks.metrics
@@ -51,6 +51,12 @@ bench-data: venv  ## the proxy loader against decoding JPEGs every time, and its
 
 bench-search: venv  ## PPO2 against random, TPE, CMA-ES and GP: regret of the answer, cost of asking (about an hour the first time)
 	$(BIN)/python -m benchmarks.search
+
+bench-train: venv  ## a whole step of a proxy trial against the bare network; scoring, memory (minutes)
+	$(BIN)/python -m benchmarks.train
+
+bench-synthetic: venv  ## the published curves against cross entropy on the made-up data set, three seeds (minutes)
+	$(BIN)/python -m benchmarks.synthetic
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The one exception for what a user can cause; the CLI turns it into a sentence and exit code 2."""
+"""What a user can cause, and what a cluster can: the CLI turns them into a sentence and exit code 2 or 75."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from collections.abc import Iterable
 
 class InputError(ValueError):
     """Bad input: the message names what was given, where, what is expected and what to do."""
+
+
+class Preempted(Exception):
+    """The work was told to stop (SIGTERM, SIGUSR1); what is done is on disk, and the same command goes on."""
 
 
 def unknown(kind: str, given: str, choices: Iterable[str]) -> InputError:

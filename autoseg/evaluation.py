@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -52,16 +51,17 @@ def slide(network: nn.Module, images: Tensor, window: tuple[int, int]) -> Tensor
     height, width = images.shape[-2:]
     pad = [max(side - size, 0) for side, size in zip(window, (height, width), strict=True)]
     padded = F.pad(images, (0, pad[1], 0, pad[0]))
-    total: Any = 0.0
+    total: Tensor | None = None
     counts = padded.new_zeros(1, 1, *padded.shape[-2:])
     for top in _starts(padded.shape[-2], window[0]):
         for left in _starts(padded.shape[-1], window[1]):
             place = (..., slice(top, top + window[0]), slice(left, left + window[1]))
             logits = network(padded[place])
-            if isinstance(total, float):
+            if total is None:
                 total = logits.new_zeros(len(images), logits.shape[1], *padded.shape[-2:])
             total[place] += logits
             counts[place] += 1
+    assert total is not None  # there is a window, however small the image
     return (total / counts)[..., :height, :width]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -32,6 +33,21 @@ def atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+@contextmanager
+def writing(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn a folder that cannot be written, a full disk or a used-up quota into a sentence; what was done is kept."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            what, cure = "no room left", "make some and run the same command again, it goes on"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
+            what, cure = "cannot be written", "choose another folder with `--out`"
+        else:
+            what, cure = "writing failed", "mend that, or choose another folder with `--out`"
+        raise InputError(f"{folder}: {what} ({error.strerror}); {cure}.") from None
 
 
 def to_json(content: Any) -> str:

@@ -13,18 +13,19 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 from tqdm import tqdm
 
 from autoseg.config import Search
 from autoseg.errors import InputError
-from autoseg.files import fingerprint, write_json
+from autoseg.files import fingerprint, writing
 from autoseg.search import (
     Folder,
     Proposals,
     Scored,
+    Trial,
     TrialScore,
     ask,
     identity,
@@ -36,10 +37,35 @@ from autoseg.search import (
 )
 from autoseg.surrogate_json import Surrogate
 
-Objective = Callable[[Surrogate, int], Any]
+
+class Objective(Protocol):
+    """What scores a trial; it is sent to worker processes, so it is small and loads what it needs when called."""
+
+    def mark(self, search: Search, trial: Trial) -> str:
+        """Return the fingerprint of all that the trial's score depends on."""
+        ...
+
+    def __call__(self, proposal: Surrogate, number: int) -> Any:
+        """Return the score, or a mapping with `score` and, if wanted, `scores` and `diverged`."""
+        ...
 
 
-def load_objective(spec: str) -> Objective:
+@dataclass(frozen=True)
+class Function:
+    """A user's objective, named as "module:function"."""
+
+    spec: str
+
+    def mark(self, search: Search, trial: Trial) -> str:
+        """Return the fingerprint of a trial's score; what the function does is known by its name only."""
+        return fingerprint({"theta": trial.theta, "search": identity(search), "objective": self.spec})
+
+    def __call__(self, proposal: Surrogate, number: int) -> Any:
+        """Call the function."""
+        return load_objective(self.spec)(proposal, number)
+
+
+def load_objective(spec: str) -> Callable[[Surrogate, int], Any]:
     """Return the function that "module:function" names; modules of the working directory are found too.
 
     >>> load_objective("math:hypot").__name__
@@ -62,7 +88,7 @@ def load_objective(spec: str) -> Objective:
 
 
 def run(
-    folder: str | os.PathLike[str], search: Search, objective: str, workers: int = 1, progress: bool = True
+    folder: str | os.PathLike[str], search: Search, objective: str | Objective, workers: int = 1, progress: bool = True
 ) -> Surrogate:
     """Run a search to its end, or continue it, and write `surrogate.json`.
 
@@ -71,13 +97,16 @@ def run(
         search: its settings; a folder that was started with others is refused.
         objective: "module:function"; the function gets a `Surrogate` and the trial's number and returns the score on
             the hold-out set, higher being better, or a mapping with `score` and, if wanted, `scores` and `diverged`.
-            A score that is not finite is a collapsed training: it is recorded as 0.
+            A score that is not finite is a collapsed training: it is recorded as 0. Or an `Objective`, such as
+            `autoseg.trials.ProxyObjective`.
         workers: how many processes score trials at once.
         progress: show a bar.
     """
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise InputError(f"workers must be a whole number of at least 1, not {workers!r}.")
-    load_objective(objective)
+    if isinstance(objective, str):
+        load_objective(objective)
+        objective = Function(objective)
     files = Folder(folder)
     files.start(search)
     steps = total_steps(search)
@@ -105,21 +134,19 @@ def run(
 
 
 def _score_all(
-    files: Folder, search: Search, proposals: Proposals, objective: str, pool: ProcessPoolExecutor, bar: tqdm
+    files: Folder, search: Search, proposals: Proposals, objective: Objective, pool: ProcessPoolExecutor, bar: tqdm
 ) -> None:
     """Score the trials of a step that have no score of this very objective and these very parameters yet."""
     files.write(proposals)
-    folder, done = files.step(proposals.step), {s.number: s.fingerprint for s in files.scores(proposals.step)}
-    marks = {
-        t.number: fingerprint({"theta": t.theta, "search": identity(search), "objective": objective})
-        for t in proposals.trials
-    }
+    done = {s.number: s.fingerprint for s in files.scores(proposals.step)}
+    marks = {t.number: objective.mark(search, t) for t in proposals.trials}
     todo = [t for t in proposals.trials if done.get(t.number) != marks[t.number]]
     bar.update(len(proposals.trials) - len(todo))
     futures = {}
     for t in todo:
         proposal = surrogate(search, t.theta, f"trial {t.number}")
-        futures[pool.submit(_score, proposal, t.number, marks[t.number], objective, folder)] = t.number
+        job = pool.submit(_score, proposal, t.number, marks[t.number], objective, files, proposals.step)
+        futures[job] = t.number
     try:
         for future in as_completed(futures):
             if error := future.exception():
@@ -145,11 +172,13 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _score(proposal: Surrogate, number: int, mark: str, objective: str, folder: Path) -> None:
+def _score(
+    proposal: Surrogate, number: int, mark: str, objective: Objective, files: Folder, step: int | Literal["rescore"]
+) -> None:
     """Score one trial in a worker and write its file at once: a kill costs the running trials only."""
-    result = load_objective(objective)(proposal, number)
+    result = objective(proposal, number)
     report = dict(result) if isinstance(result, Mapping) else {"score": result}
     if not math.isfinite(report["score"]):
         report |= {"score": 0.0, "diverged": True}
-    content = TrialScore(number=number, metric=proposal.metric, fingerprint=mark, **report)
-    write_json(folder / f"trial-{number}.json", content.model_dump(by_alias=True))
+    with writing(files.step(step)):
+        files.write_score(step, TrialScore(number=number, metric=proposal.metric, fingerprint=mark, **report))

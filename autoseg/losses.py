@@ -21,10 +21,10 @@ from autoseg import formula
 from autoseg.curves import as_numbers
 from autoseg.errors import InputError, unknown
 from autoseg.metrics import check_ignore_index, edges
-from autoseg.surrogate_json import PUBLISHED, parse_conventions, resolve
+from autoseg.surrogate_json import PUBLISHED, Surrogate, parse_conventions, resolve
 from autoseg.surrogates import SurrogateLoss, check_batch, ranks
 
-__all__ = ["HAND_MADE", "LossSum", "build_loss"]
+__all__ = ["HAND_MADE", "LossSum", "build_loss", "loss_identity", "parse_terms"]
 
 
 class _Loss(nn.Module):
@@ -273,26 +273,51 @@ def build_loss(
     >>> build_loss("dice")(torch.zeros(1, 2, 4, 4), torch.zeros(1, 4, 4, dtype=torch.long))
     tensor(0.3333)
     """
+    parse_conventions(conventions)
+    terms = [
+        (weight, _one(name, ignore_index, class_counts, searched or {}, sync, conventions))
+        for weight, name in parse_terms(spec)
+    ]
+    return terms[0][1] if len(terms) == 1 and terms[0][0] == 1 else LossSum(terms)
+
+
+def parse_terms(spec: str) -> list[tuple[float, str]]:
+    """Return the weight and the name of each term of a loss.
+
+    >>> parse_terms("published:mIoU + 0.5 * ce")
+    [(1.0, 'published:mIoU'), (0.5, 'ce')]
+    """
     if not isinstance(spec, str):
         raise InputError(f"the loss is {spec!r}; expected a name.")
-    parse_conventions(conventions)
-    terms: list[tuple[float, nn.Module]] = []
+    terms = []
     for part in re.split(r"\s\+\s", spec.strip()):
         match = _TERM.match(part.strip())
         if match is None:
             raise InputError(f"the loss '{spec}' has an empty term; expected names joined by ' + '.")
-        weight = 1.0
-        if match["weight"] is not None:
-            try:
-                weight = float(match["weight"])
-            except ValueError:
-                weight = math.nan
-            if not math.isfinite(weight):
-                raise InputError(f"the loss '{spec}' has the weight '{match['weight']}'; expected a number.")
-        terms.append(
-            (weight, _one(match["name"].strip(), ignore_index, class_counts, searched or {}, sync, conventions))
-        )
-    return terms[0][1] if len(terms) == 1 and terms[0][0] == 1 else LossSum(terms)
+        try:
+            weight = float(match["weight"] or 1)
+        except ValueError:
+            weight = math.nan
+        if not math.isfinite(weight):
+            raise InputError(f"the loss '{spec}' has the weight '{match['weight']}'; expected a number.")
+        terms.append((weight, match["name"].strip()))
+    return terms
+
+
+def loss_identity(spec: str, searched: Mapping[str, str] | None = None) -> list[Any]:
+    """Return what a loss is, for fingerprints: surrogate files count by their content, not by their place.
+
+    >>> loss_identity("0.5 * ce")
+    [[0.5, 'ce']]
+    """
+    found: list[Any] = []
+    for weight, name in parse_terms(spec):
+        path = (searched or {}).get(name.removeprefix("searched:")) if name.startswith("searched:") else name
+        if path and path.endswith(".json"):
+            found.append([weight, Surrogate.load(path).model_dump(exclude={"source"})])
+        else:
+            found.append([weight, name])
+    return found
 
 
 def _one(

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from torch import Tensor
 
 from autoseg.config import Task, parse
-from autoseg.data.augment import Augmentation
-from autoseg.data.loaders import eval_loader, train_loader
-from autoseg.data.prepared import Prepared
-from autoseg.data.split import load_split
+from autoseg.data.loaders import eval_loader
 from autoseg.errors import InputError
 from autoseg.evaluation import score
-from autoseg.files import atomic, checksum, fingerprint, read_json, write_json
-from autoseg.losses import build_loss
-from autoseg.metrics import SegmentationMetrics
+from autoseg.files import atomic, checksum, fingerprint, read_json, write_json, writing
+from autoseg.logs import JsonLines, Line, TensorBoard
+from autoseg.losses import build_loss, loss_identity
 from autoseg.networks import build_network
-from autoseg.surrogate_json import SurrogateConventions
-from autoseg.training import VERSION, Checkpoint, choose_device, distributed, train
+from autoseg.tasks import OpenTask
+from autoseg.training import VERSION, Checkpoint, distributed, train
+
+WEIGHTS = "weights.safetensors"
 
 
 class Trained(BaseModel):
@@ -70,6 +68,7 @@ def train_run(
     searched: Mapping[str, str] | None = None,
     on: Literal["train", "search-train"] = "train",
     source: Literal["files", "cache"] = "files",
+    tensorboard: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Trained | None:
     """Train a run into the folder `out`, or continue it; the files are `run.json` and `weights.safetensors`.
@@ -81,82 +80,77 @@ def train_run(
         searched: for "searched:NAME", the surrogate.json of each search.
         on: the whole training set, or what a search trains on (without the hold-out).
         source: original files, or the cache of short side 2 x `short_side`.
+        tensorboard: a folder for TensorBoard's curves, beside `log.jsonl` in `out`.
         progress: show a bar.
 
     Under torchrun every process calls this; the first writes and returns, the others return None.
     """
     out, s = Path(out), task.training
-    device = choose_device(s.device)
-    data = Prepared.open(task.data)
-    split = load_split(task.split or Path(task.data) / "split.json", data)
+    opened = OpenTask(task)
+    data, split, device = opened.data, opened.split, opened.device
     ids = split.whole_train if on == "train" else split.train
-    read = data.read if source == "files" else data.cache(2 * s.short_side).read
-    mark = _fingerprint(task, loss, searched, data, ids, source, device)
+    cached = source == "cache"
+    read = data.cache(2 * s.short_side).read if cached else data.read
+    mark = fingerprint(
+        {
+            **opened.identity(),
+            "loss": loss_identity(loss, searched),
+            "data": data.checksum(2 * s.short_side) if cached else data.index_checksum,
+            "ids": ids,
+            "source": source,
+        }
+    )
     if (out / "run.json").exists():
         before = load_trained(out)
-        if before.fingerprint == mark and checksum(out / "weights.safetensors") == before.weights:
+        if before.fingerprint == mark and _has_weights(out, before):
             return before
     with distributed(device) as (rank, world):
         if s.batch_size % (world * s.accumulate):
             raise InputError(
                 f"batch_size {s.batch_size} cannot be shared by {world} processes in {s.accumulate} parts each."
             )
-        torch.manual_seed(s.seed)
-        network = build_network(task.network, data.num_classes, task.weights).to(device)
-        c = task.conventions
-        counts = data.statistics.splits["train"].pixels
+        network = opened.network()
         criterion = build_loss(
             loss,
             ignore_index=data.ignore_index,
-            class_counts=counts,
+            class_counts=[sum(data.entry(name).pixels.get(c, 0) for name in ids) for c in range(data.num_classes)],
             searched=searched,
             sync=world > 1,
-            **c.model_dump(),
+            **task.conventions.model_dump(),
         )
-
-        def batches(start: int) -> Iterable[tuple[Tensor, Tensor]]:
-            return train_loader(
-                read,
-                ids,
-                Augmentation(s.short_side, s.crop, s.scale, s.max_share, s.flip, s.photometric),
-                batch_size=s.batch_size // s.accumulate,
-                seed=s.seed,
-                start=start,
-                stop=s.iterations * s.accumulate,
-                workers=s.workers,
-                rank=rank,
-                world_size=world,
-            )
-
+        logs: list[Callable[[Line], None]] = []
+        if rank == 0:
+            logs = [JsonLines(out / "log.jsonl"), *([TensorBoard(tensorboard)] if tensorboard else [])]
+        checkpoint = Checkpoint(out / "checkpoint.pt", mark)
         outcome = train(
             network,
             criterion,
-            batches,
+            lambda start: opened.batches(read, ids, start, rank, world),
             s,
             device=device,
             rank=rank,
             world=world,
-            checkpoint=Checkpoint(out / "checkpoint.pt", mark),
-            log=out / "log.jsonl" if rank == 0 else None,
+            checkpoint=checkpoint,
+            logs=logs,
             progress=loss if progress and rank == 0 else None,
         )
         if rank:
             return None
-        save_weights(network, out / "weights.safetensors")
-        trained = Trained(
-            dataset=data.index.dataset,
-            network=task.network,
-            num_classes=data.num_classes,
-            loss=loss,
-            seed=s.seed,
-            iterations=outcome.iterations,
-            diverged=outcome.diverged,
-            weights=checksum(out / "weights.safetensors"),
-            fingerprint=mark,
-        )
-        write_json(out / "run.json", trained.model_dump(by_alias=True))
-        for name in ("checkpoint.pt", "checkpoint.previous.pt"):
-            (out / name).unlink(missing_ok=True)
+        with writing(out):
+            save_weights(network, out / WEIGHTS)
+            trained = Trained(
+                dataset=data.index.dataset,
+                network=task.network,
+                num_classes=data.num_classes,
+                loss=loss,
+                seed=s.seed,
+                iterations=outcome.iterations,
+                diverged=outcome.diverged,
+                weights=checksum(out / WEIGHTS),
+                fingerprint=mark,
+            )
+            write_json(out / "run.json", trained.model_dump(by_alias=True))
+        checkpoint.remove()
         return trained
 
 
@@ -185,18 +179,16 @@ def evaluate_run(
     """
     run = Path(run)
     trained = load_trained(run)
-    s = task.training
-    device = choose_device(s.device)
-    torch.set_num_threads(s.threads)
-    data = Prepared.open(task.data)
+    opened = OpenTask(task)
+    data, device = opened.data, opened.device
     if trained.num_classes != data.num_classes:
         raise InputError(
             f"{run}: trained for {trained.num_classes} classes, but {task.data} has {data.num_classes}; "
             "evaluate it on the data set it was trained for."
         )
-    ids: list[str] = getattr(load_split(task.split or Path(task.data) / "split.json", data), part)
+    ids: list[str] = getattr(opened.split, part)
     network = load_network(run, trained, device)
-    metrics = _metrics(data, task.conventions)
+    metrics = opened.metrics()
     colours = [colour for info in data.index.classes for colour in info.color]
     with distributed(device) as (rank, world):
         mine = ids[rank::world]
@@ -206,7 +198,7 @@ def evaluate_run(
                 for number, label in enumerate(labels, first):
                     _write_png(Path(predictions) / f"{mine[number]}.png", label, colours)
 
-        loader = eval_loader(data.read, ids, workers=s.workers, rank=rank, world_size=world)
+        loader = eval_loader(data.read, ids, workers=opened.settings.workers, rank=rank, world_size=world)
         score(network, loader, metrics, device, window=window, seen=save)
         if world > 1:
             metrics.all_reduce()
@@ -228,8 +220,9 @@ def evaluate_run(
         weights=trained.weights,
         fingerprint=fingerprint(
             {
-                "run": trained.fingerprint,
+                "version": VERSION,
                 "weights": trained.weights,
+                "device": device.type,
                 "data": data.index_checksum,
                 "ids": ids,
                 "conventions": task.conventions.model_dump(),
@@ -237,7 +230,8 @@ def evaluate_run(
             }
         ),
     )
-    write_json(out, found.model_dump(by_alias=True))
+    with writing(out):
+        write_json(out, found.model_dump(by_alias=True))
     return found
 
 
@@ -261,70 +255,23 @@ def load_network(run: Path, trained: Trained, device: torch.device) -> torch.nn.
     """Return the trained network of a run."""
     from safetensors.torch import load_file
 
-    path = run / "weights.safetensors"
-    if not path.exists() or checksum(path) != trained.weights:
-        raise InputError(f"{path}: missing, or not the weights that {run / 'run.json'} speaks of; train the run again.")
+    if not _has_weights(run, trained):
+        raise InputError(
+            f"{run / WEIGHTS}: missing, or not the weights that {run / 'run.json'} speaks of; train the run again."
+        )
     network = build_network(trained.network, trained.num_classes)
-    network.load_state_dict(load_file(path))
+    network.load_state_dict(load_file(run / WEIGHTS))
     return network.to(device).eval()
 
 
-def _metrics(data: Prepared, c: SurrogateConventions) -> SegmentationMetrics:
-    return SegmentationMetrics(
-        data.num_classes,
-        data.ignore_index,
-        c.tolerance,
-        c.boundary_radius,
-        c.drop_background,
-        mask_void=c.mask_void,
-        absent=c.absent or "skip",
-    )
-
-
-def _fingerprint(
-    task: Task,
-    loss: str,
-    searched: Mapping[str, str] | None,
-    data: Prepared,
-    ids: Sequence[str],
-    source: str,
-    device: torch.device,
-) -> str:
-    """Return what a run's weights depend on; surrogate files count by their content."""
-    parts: list[Any] = []
-    for term in loss.split(" + "):
-        plain = term.split("*")[-1].strip()
-        path = (searched or {}).get(plain.removeprefix("searched:")) if plain.startswith("searched:") else plain
-        if path and path.endswith(".json"):
-            content = read_json(path)
-            parts.append([term.replace(plain, ""), {k: v for k, v in content.items() if k != "source"}])
-        else:
-            parts.append(term)
-    weights = task.weights
-    return fingerprint(
-        {
-            "version": VERSION,
-            "loss": parts,
-            "data": data.index_checksum,
-            "ids": list(ids),
-            "source": source,
-            "network": task.network,
-            "weights": checksum(weights) if weights and Path(weights).is_file() else weights,
-            "training": task.training.decisive,
-            "conventions": task.conventions.model_dump(),
-            "device": device.type,
-        }
-    )
+def _has_weights(run: Path, trained: Trained) -> bool:
+    return (run / WEIGHTS).exists() and checksum(run / WEIGHTS) == trained.weights
 
 
 def _write_png(path: Path, labels: Tensor, colours: Sequence[int]) -> None:
     from PIL import Image
 
-    image = Image.fromarray(labels.to(torch.uint8).numpy(), mode="P")
-    image.putpalette(list(colours))
-    try:
-        with atomic(path, "wb") as file:
-            image.save(file, format="PNG")
-    except OSError as error:
-        print(f"{path}: cannot be written ({error.strerror}).", file=sys.stderr)
-        raise InputError(f"{path}: the prediction cannot be written ({error.strerror}).") from None
+    image = Image.fromarray(labels.to(torch.uint8).numpy())
+    image.putpalette(list(colours))  # makes a palette image of a greyscale one; the values stay
+    with writing(path), atomic(path, "wb") as file:
+        image.save(file, format="PNG")

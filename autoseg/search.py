@@ -541,6 +541,14 @@ class Folder:
             scores.append(score)
         return scores
 
+    def score_path(self, step: int | Literal["rescore"], number: int) -> Path:
+        """Return where a trial's score is written."""
+        return self.step(step) / f"trial-{number}.json"
+
+    def write_score(self, step: int | Literal["rescore"], score: TrialScore) -> None:
+        """Write a trial's score."""
+        write_json(self.score_path(step, score.number), score.model_dump(by_alias=True))
+
     def history(self, steps: int) -> list[Scored]:
         """Read the first `steps` steps, all of which must be scored."""
         return [self.scored(step) for step in range(1, steps + 1)]

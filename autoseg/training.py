@@ -7,12 +7,12 @@ and trainings that differ in the loss alone see the same batches and the same dr
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,16 +26,13 @@ from tqdm import tqdm
 
 from autoseg.config import Training
 from autoseg.data.loaders import sample_seed
-from autoseg.errors import InputError
-from autoseg.files import atomic
+from autoseg.errors import InputError, Preempted
+from autoseg.files import atomic, writing
+from autoseg.logs import Line
 from autoseg.networks import Network
 
 VERSION = 1  # of the algorithm: a change that changes results makes old checkpoints and scores stale
 Loader = Callable[[int], Iterable[tuple[Tensor, Tensor]]]  # from which (micro-)batch on -> batches
-
-
-class Preempted(Exception):
-    """The training was told to stop (SIGTERM, SIGUSR1) and has written its checkpoint."""
 
 
 @dataclass
@@ -63,6 +60,9 @@ def distributed(device: torch.device) -> Iterator[tuple[int, int]]:
     if world == 1:
         yield 0, 1
         return
+    if dist.is_initialized():  # by a caller, who may have more to do with it: a group cannot be joined twice
+        yield dist.get_rank(), dist.get_world_size()
+        return
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
@@ -88,7 +88,7 @@ def train(
     rank: int = 0,
     world: int = 1,
     checkpoint: Checkpoint | None = None,
-    log: str | os.PathLike[str] | None = None,
+    logs: Sequence[Callable[[Line], None]] = (),
     progress: str | None = None,
 ) -> Outcome:
     """Train a network in place.
@@ -100,10 +100,11 @@ def train(
         settings: see `autoseg.config.Training`.
         device, rank, world: see `choose_device` and `distributed`.
         checkpoint: where to save and from where to go on.
-        log: a file for one JSON line every now and then: iteration, loss, lr, images_per_s.
+        logs: are called every now and then with iteration, loss, lr and images_per_s; see `autoseg.logs`.
         progress: the name of a bar; None: no bar.
 
     A loss that is not finite ends the training: the outcome is then `diverged`, the weights are those before the step.
+    Out of memory is no such end but an error. Told to stop by SIGTERM or SIGUSR1, it saves and raises `Preempted`.
     """
     torch.set_num_threads(settings.threads)
     encoder, heads = network.parameter_groups()
@@ -132,10 +133,15 @@ def train(
     outcome = Outcome(start)
     batches = iter(loader(start * settings.accumulate))
     bar = tqdm(
-        total=settings.iterations, initial=start, desc=progress, unit="step", disable=progress is None, file=sys.stderr
+        total=settings.iterations,
+        initial=start,
+        desc=progress,
+        unit="step",
+        disable=progress is None,
+        mininterval=0.2 if sys.stderr.isatty() else 60,  # a job's log is no screen
     )
     began, images_done = time.perf_counter(), 0
-    with bar, _stop_signals() as stop, _log_file(log) as write:
+    with bar, _stop_signals() as stop, _enough_memory(settings):
         for iteration in range(start, settings.iterations):
             for group, base in zip(optimiser.param_groups, bases, strict=True):
                 group["lr"] = learning_rate(settings, iteration, base)
@@ -157,7 +163,8 @@ def train(
                     scaler.scale(total).backward()
                 value += float(total.detach())
                 images_done += len(images)
-            if not _finite(value, world):
+            value = _reduced(value, world) / world  # of the whole batch, and not finite if any process's is not
+            if not math.isfinite(value):
                 outcome.diverged = True
                 break
             if settings.clip_gradient is not None:
@@ -165,40 +172,48 @@ def train(
                 nn.utils.clip_grad_norm_(network.parameters(), settings.clip_gradient)
             scaler.step(optimiser)
             scaler.update()
-            outcome.iterations = iteration + 1
+            done = outcome.iterations = iteration + 1
             outcome.losses.append(value)
-            speed = images_done * world / (time.perf_counter() - began)
             bar.update()
-            if (iteration + 1) % max(settings.iterations // 200, 1) == 0:
-                bar.set_postfix(loss=f"{value:.4f}", lr=f"{optimiser.param_groups[0]['lr']:.2g}", img_s=f"{speed:.1f}")
-                lr = optimiser.param_groups[0]["lr"]
-                write({"iteration": iteration + 1, "loss": value, "lr": lr, "images_per_s": round(speed, 2)})
-            stopping = _any_rank(stop.asked, world)
-            due = (iteration + 1) % settings.checkpoint_every == 0 and iteration + 1 < settings.iterations
-            if checkpoint is not None and rank == 0 and (due or stopping):
-                checkpoint.save(network, optimiser, scaler, iteration + 1)
+            if done % max(settings.iterations // 200, 1) == 0:
+                lr, speed = optimiser.param_groups[0]["lr"], images_done * world / (time.perf_counter() - began)
+                bar.set_postfix(loss=f"{value:.4f}", lr=f"{lr:.2g}", img_s=f"{speed:.1f}", refresh=False)
+                for log in logs:
+                    log({"iteration": done, "loss": value, "lr": lr, "images_per_s": round(speed, 2)})
+            if done == settings.iterations:
+                break
+            stopping = _reduced(stop.asked, world) > 0  # all must stop after the same step
+            if checkpoint is not None and rank == 0 and (stopping or done % settings.checkpoint_every == 0):
+                checkpoint.save(network, optimiser, scaler, done)
             if stopping:
-                raise Preempted(f"stopped after step {iteration + 1} of {settings.iterations}")
+                raise Preempted(f"stopped after step {done} of {settings.iterations}")
     return outcome
 
 
-def _finite(value: float, world: int) -> bool:
+def _reduced(value: float, world: int) -> float:
+    """Return the sum over all processes."""
     if world == 1:
-        return value == value and abs(value) != float("inf")
-    good = torch.tensor([float(value == value and abs(value) != float("inf"))])
-    return bool(_reduce(good, dist.ReduceOp.MIN) > 0)
+        return value
+    total = torch.tensor(value, dtype=torch.float64, device="cuda" if dist.get_backend() == "nccl" else "cpu")
+    dist.all_reduce(total)
+    return total.item()
 
 
-def _any_rank(asked: bool, world: int) -> bool:
-    """Whether any process was told to stop: all must stop after the same step."""
-    return asked if world == 1 else bool(_reduce(torch.tensor([float(asked)]), dist.ReduceOp.MAX) > 0)
-
-
-def _reduce(value: Tensor, how: Any) -> Tensor:
-    if dist.get_backend() == "nccl":
-        value = value.cuda()
-    dist.all_reduce(value, how)
-    return value
+@contextmanager
+def _enough_memory(settings: Training) -> Iterator[None]:
+    """Turn running out of memory into a sentence with the cure."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        text = str(error)
+        # A GPU has an error of its own for it; the CPU's allocator only says so.
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in text:
+            raise
+        raise InputError(
+            f"out of memory with {settings.batch_size // settings.accumulate} images of {settings.crop[0]} x "
+            f"{settings.crop[1]} at once; set accumulate to {2 * settings.accumulate} (the batch in more parts), take "
+            f"more or larger GPUs, or a smaller network ({text.splitlines()[0] if text else type(error).__name__})."
+        ) from None
 
 
 class _Stop:
@@ -225,21 +240,6 @@ def _stop_signals() -> Iterator[_Stop]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def _log_file(path: str | os.PathLike[str] | None) -> Iterator[Callable[[dict[str, Any]], None]]:
-    if path is None:
-        yield lambda line: None
-        return
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a", encoding="utf-8") as file:
-
-        def write(line: dict[str, Any]) -> None:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-
-        yield write
-
-
 class Checkpoint:
     """A training's state on disk, and the one before it: a kill while writing, or a damaged file, loses one of them.
 
@@ -260,17 +260,18 @@ class Checkpoint:
             "optimiser": optimiser.state_dict(),
             "scaler": scaler.state_dict(),
         }
-        try:
-            with atomic(self.path.with_suffix(".new"), "wb") as file:
+        new = self.path.with_suffix(".new")
+        with writing(self.path):
+            with atomic(new, "wb") as file:
                 torch.save(state, file)
             if self.path.exists():
                 os.replace(self.path, self.previous)
-            os.replace(self.path.with_suffix(".new"), self.path)
-        except (OSError, RuntimeError) as error:
-            raise InputError(
-                f"{self.path}: the checkpoint cannot be written ({str(error).splitlines()[0]}); the one before is "
-                "kept. Make room and run the same command again."
-            ) from None
+            os.replace(new, self.path)
+
+    def remove(self) -> None:
+        """Delete both files: the training is done."""
+        for path in (self.path, self.previous):
+            path.unlink(missing_ok=True)
 
     def restore(self, network: nn.Module, optimiser: torch.optim.Optimizer, scaler: Any, device: torch.device) -> int:
         """Put the newest good state in place and return its iteration; 0 if there is none."""
@@ -278,7 +279,7 @@ class Checkpoint:
             state = _load(path, device)
             if state is None:
                 continue
-            if state.get("fingerprint") != self.fingerprint:
+            if state["fingerprint"] != self.fingerprint:
                 print(f"{path}: made with other settings or data; not used.", file=sys.stderr)
                 continue
             network.load_state_dict(state["network"])
@@ -293,7 +294,7 @@ def _load(path: Path, device: torch.device) -> dict[str, Any] | None:
         return None
     try:
         state = torch.load(path, map_location=device, weights_only=True)
+        return {key: state[key] for key in ("fingerprint", "iteration", "network", "optimiser", "scaler")}
     except Exception as error:  # a torn or foreign file fails in many ways; the one before it may be good
         print(f"{path}: not readable as a checkpoint ({type(error).__name__}); trying the one before.", file=sys.stderr)
         return None
-    return state if isinstance(state, dict) else None

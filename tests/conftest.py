@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from small_task import Disk, make_data
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -24,3 +26,17 @@ def _one_thread() -> None:
 def golden() -> tuple[dict, dict[str, np.ndarray]]:
     with np.load(GOLDEN / "official.npz") as arrays:
         return json.loads((GOLDEN / "official.json").read_text()), dict(arrays)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prepared and split synthetic set: 8 + 4 training and 3 validation images of 48 px, proxy size 32."""
+    return make_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """A small disk that a test can fill."""
+    small = Disk(tmp_path / "disk")
+    yield small
+    small.close()

@@ -13,13 +13,15 @@ import sys
 from collections.abc import Sequence
 
 from autoseg import __version__
-from autoseg.errors import InputError
+from autoseg.errors import InputError, Preempted
 
 # In the order of the data flow.
 VERBS: tuple[str, ...] = (
     *("prepare", "split", "ask", "trials", "rescore", "select", "search"),
-    *("weights", "train", "evaluate", "table", "report", "doctor"),
+    *("weights", "train", "evaluate", "table", "report", "plan", "doctor"),
 )
+
+PREEMPTED = 75  # EX_TEMPFAIL: try again
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -45,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; bad input ends in one sentence on stderr and exit code 2."""
+    """Run one verb; bad input ends in one sentence on stderr and exit code 2, a preemption in exit code 75."""
     args = build_parser().parse_args(argv)
     try:
         for module in args.plugin:
@@ -57,6 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"autoseg {args.verb}: stopped; the same command goes on.", file=sys.stderr)
         return 130  # what a shell says of a program that Ctrl-C ended
+    except Preempted as stop:
+        print(f"autoseg {args.verb}: {stop}; the same command goes on.", file=sys.stderr)
+        return PREEMPTED
 
 
 def load_plugin(module: str) -> None:

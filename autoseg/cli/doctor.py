@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from autoseg.cli.sources import DISK_KINDS, add_source_arguments, add_workers, find_source
+from autoseg.cli.tasks import add_task_arguments, task_of
 from autoseg.problems import Problem, errors, listing, warnings
 
-HELP = "list everything that is wrong with a data set, with cures"
+HELP = "list everything that is wrong with a data set or a training, with cures"
 
 
 class Subject(NamedTuple):
@@ -51,7 +52,26 @@ def _prepared() -> Subject:
     return Subject("a prepared data set: its caches and original files against their checksums", arguments, check)
 
 
-SUBJECTS: dict[str, Subject] = {**{kind: _data_set(kind) for kind in DISK_KINDS}, "prepared": _prepared()}
+def _task() -> Subject:
+    def arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--out", default=".", metavar="DIR", help="where results will be written (default: here)")
+        add_task_arguments(parser, "paper-proxy")
+
+    def check(args: argparse.Namespace) -> list[Problem]:
+        from autoseg.tasks import check_task
+
+        return check_task(task_of(args), args.out)
+
+    return Subject(
+        "a training: its device, weights, data and disk (the arguments of `autoseg train`)", arguments, check
+    )
+
+
+SUBJECTS: dict[str, Subject] = {
+    **{kind: _data_set(kind) for kind in DISK_KINDS},
+    "prepared": _prepared(),
+    "task": _task(),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,13 +1,21 @@
 """Run a whole search on this machine, or continue it: ask, score, ask, ..., select.
 
-The objective is any function `module:function` that takes a surrogate (autoseg.surrogate_json.Surrogate) and the
-trial's number and returns the score on the hold-out set, higher being better. Every score is written as soon as it is
-there; the same command continues after a kill.
+With --data every trial is trained and scored on the proxy task, as by `autoseg trials`. With --objective any function
+`module:function` does it instead: it takes a surrogate (autoseg.surrogate_json.Surrogate) and the trial's number and
+returns the score on the hold-out set, higher being better. Every score is written as soon as it is there; the same
+command continues after a kill.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
+
+from autoseg.cli.tasks import add_task_arguments, task_of
+from autoseg.errors import InputError
+
+if TYPE_CHECKING:
+    from autoseg.trials import ProxyObjective
 
 HELP = "run a whole search on this machine"
 
@@ -16,9 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     parser.add_argument("folder", help="where the search's files are or will be")
     parser.add_argument("--config", help="the search's settings (YAML or JSON); not needed to continue")
-    parser.add_argument("--objective", required=True, help="module:function that trains and scores one surrogate")
+    parser.add_argument("--objective", help="module:function that trains and scores one surrogate (default: the task)")
     parser.add_argument("--workers", type=int, default=1, help="how many trials to score at once (default: 1)")
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
+    add_task_arguments(parser, "paper-proxy")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -28,5 +37,14 @@ def run(args: argparse.Namespace) -> None:
     from autoseg.search import Folder
 
     search = load_search(args.config) if args.config else Folder(args.folder).search()
-    chosen = run_search(args.folder, search, args.objective, args.workers, progress=not args.quiet)
+    if args.objective and args.data:
+        raise InputError("--objective and --data: give one, who trains the trials is either a function or the task.")
+    objective = args.objective or _proxy(args)
+    chosen = run_search(args.folder, search, objective, args.workers, progress=not args.quiet)
     print(chosen.source)
+
+
+def _proxy(args: argparse.Namespace) -> ProxyObjective:
+    from autoseg.trials import ProxyObjective
+
+    return ProxyObjective(task_of(args), tuple(args.plugin))

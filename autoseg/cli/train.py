@@ -14,7 +14,6 @@ import sys
 from autoseg.cli.tasks import add_task_arguments, settings, task_of
 
 HELP = "train a network with a loss"
-PREEMPTED = 75  # EX_TEMPFAIL: try again
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,29 +25,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--on", choices=("train", "search-train"), default="train", help="with or without the hold-out")
     parser.add_argument("--source", choices=("files", "cache"), default="files", help="original files, or the cache")
+    parser.add_argument("--tensorboard", metavar="DIR", help="write what log.jsonl holds for TensorBoard too")
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
     add_task_arguments(parser, "paper")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Run this verb."""
     from autoseg.runs import train_run
-    from autoseg.training import Preempted
 
-    try:
-        trained = train_run(
-            task_of(args),
-            args.loss,
-            args.out,
-            searched=settings(args.searched, "--searched"),
-            on=args.on,
-            source=args.source,
-            progress=not args.quiet,
-        )
-    except Preempted as stop:
-        print(f"autoseg train: {stop}; the same command continues.", file=sys.stderr)
-        return PREEMPTED
+    trained = train_run(
+        task_of(args),
+        args.loss,
+        args.out,
+        searched=settings(args.searched, "--searched"),
+        on=args.on,
+        source=args.source,
+        tensorboard=args.tensorboard,
+        progress=not args.quiet,
+    )
     if trained is not None:
         end = " (diverged: the loss was not finite)" if trained.diverged else ""
         print(f"{args.out}: {trained.iterations} steps{end}", file=sys.stderr)
-    return 0

@@ -22,12 +22,15 @@ def run(args: argparse.Namespace) -> None:
     """Run this verb."""
     from safetensors.torch import save
 
-    from autoseg.files import atomic
+    from autoseg.errors import InputError
+    from autoseg.files import atomic, writing
     from autoseg.networks import build_network, encoder_weights, load_encoder_weights
 
+    if not args.out.endswith(".safetensors"):  # by the name the file is known for what it is when it is read
+        raise InputError(f"--out {args.out}: the name must end in .safetensors.")
     network = build_network(args.network, 2)
     load_encoder_weights(network, encoder_weights(args.network, args.source), args.source)
     state = {name: value.contiguous() for name, value in network.encoder.state_dict().items()}
-    with atomic(args.out, "wb") as file:
+    with writing(args.out), atomic(args.out, "wb") as file:
         file.write(save(state))
     print(f"{args.out}: {len(state)} tensors for the encoder of {args.network}.", file=sys.stderr)

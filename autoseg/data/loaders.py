@@ -8,6 +8,7 @@ True
 from __future__ import annotations
 
 import hashlib
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -166,4 +167,14 @@ def _common(workers: int, size: tuple[int, int] | None = None) -> dict[str, Any]
         "collate_fn": partial(collate, size=size),
         "generator": torch.Generator(),
         "pin_memory": torch.cuda.is_available(),
+        "worker_init_fn": _outlive_signals,
     }
+
+
+def _outlive_signals(worker: int) -> None:
+    """Let a worker ignore the signals of a preemption: a cluster sends them to every process of a job.
+
+    The main process answers them and then ends its workers itself.
+    """
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)

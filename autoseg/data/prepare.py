@@ -23,7 +23,7 @@ from autoseg.data.prepared import Prepared
 from autoseg.data.reading import sha256
 from autoseg.data.source import Sample, Source
 from autoseg.errors import InputError
-from autoseg.files import fingerprint
+from autoseg.files import fingerprint, writing
 from autoseg.problems import Problem, listing, refuse, warnings
 
 PREPARE_VERSION = 2  # raised when the same files would give other bytes
@@ -137,21 +137,6 @@ def _keep_others(out: Path, source: Source, say: Callable[[str], None]) -> None:
         )
     if names != new_names:
         say(f"{out}: the class list changed; the data set is prepared anew.")
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turn a folder that cannot be written, a full disk or a used-up quota into a sentence; what was done is kept."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            what, cure = "no room left", "make some and run the same command again, it goes on"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-            what, cure = "cannot be written", "choose another folder with `--out`"
-        else:
-            what, cure = "writing failed", "mend that, or choose another folder with `--out`"
-        raise InputError(f"{folder}: {what} ({error.strerror}); {cure}.") from None
 
 
 def _lay_out(source: Source, short_side: int, workers: int) -> list[_Item]:

@@ -20,7 +20,7 @@ from autoseg.data.model import VOID, ClassInfo, Labels
 from autoseg.data.reading import Array
 from autoseg.data.source import Sample, Source, plain_values
 from autoseg.errors import InputError
-from autoseg.files import atomic, read_json, to_json, write_json
+from autoseg.files import atomic, read_json, to_json, write_json, writing
 
 SYNTHETIC_VERSION = 1  # raised when the same settings would give other bytes
 CLASSES = [
@@ -169,7 +169,7 @@ def _make(
     folder: Path, samples: list[Sample], settings: dict[str, int], workers: int, say: Callable[[str], None]
 ) -> None:
     """Write the files that are missing; files of other settings are removed first."""
-    from autoseg.data.prepare import require_room, writing
+    from autoseg.data.prepare import require_room
 
     marker = folder / "synthetic.json"
     with writing(folder):

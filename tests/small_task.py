@@ -1,0 +1,103 @@
+"""A proxy task and runs so small that a test can train them, in this process or another."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from autoseg.config import Task, Training
+from autoseg.data.prepare import prepare
+from autoseg.data.split import make_split
+from autoseg.data.synthetic import find
+
+ROOT = Path(__file__).parents[1]
+SETTINGS: dict[str, Any] = {
+    "iterations": 4,
+    "batch_size": 4,
+    "crop": [32, 32],
+    "short_side": 32,
+    "lr": 0.05,
+    "head_lr": 1.0,
+    "workers": 0,
+    "device": "cpu",
+}
+
+
+def make_data(folder: Path, train: int = 12, val: int = 3, size: int = 48, seed: int = 0) -> Path:
+    data = prepare(find(folder / "source", train, val, size, seed), folder, 64)
+    make_split(data.index, 4).save(folder / "split.json")
+    return folder
+
+
+def small_task(data: Path, network: str = "tiny", weights: str | None = None, split: str | None = None, **changes: Any):
+    return Task(
+        data=str(data), split=split, network=network, weights=weights, training=Training(**{**SETTINGS, **changes})
+    )
+
+
+def arguments(data: Path, network: str = "tiny", **changes: Any) -> list[str]:
+    """The same task on the command line."""
+    sets = [f"--set={key}={json.dumps(value)}" for key, value in {**SETTINGS, **changes}.items()]
+    return ["--data", str(data), "--network", network, "--protocol", "paper-proxy", *sets]
+
+
+def start(*command: str, module: str = "autoseg", **options: Any) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *command],
+        cwd=ROOT,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.005)
+
+
+class Disk:
+    """A disk of 1 MB that can be filled: root ignores permissions, but not the end of a tmpfs.
+
+    Where mounting is not permitted, the greatest size of a file stands in for the end of the disk.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)]
+        self.mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+        self.limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(self) -> None:
+        if not self.mounted:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1, self.limits[1]))
+            return
+        free = shutil.disk_usage(self.path).free
+        (self.path / "filler").write_bytes(b"0" * free)
+
+    def free(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, self.limits)
+        (self.path / "filler").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self.free()
+        if self.mounted:
+            subprocess.run(["umount", str(self.path)], check=True)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,0 +1,74 @@
+"""`autoseg plan` and `autoseg doctor task`: what it will cost, and what stands in the way."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from small_task import arguments
+
+from autoseg.cli import main
+from autoseg.config import Search, training
+from autoseg.files import write_json
+from autoseg.plan import Speed, run_cost, search_cost
+from autoseg.search import TrialScore as Score
+from autoseg.search import ask, record, rescore
+
+
+def test_a_searchs_cost_counts_what_the_search_will_do():
+    search = Search(metric="mAcc", steps=3, trials_per_step=5, rescore=2)
+    history = []
+    for step in range(3):
+        proposals = ask(search, history)
+        scores = [Score(number=t.number, metric="mAcc", score=0.1 * step + 0.01 * t.number) for t in proposals.trials]
+        history.append(record(proposals, scores))
+    settings = training("paper-proxy", iterations=100)
+    cost = search_cost(search, settings, Speed(step=0.36, image=1.8, start=36.0), hold_out=10, trials_per_job=2)
+    rescored = len(rescore(search, history).trials)
+    assert 15 + rescored <= cost.trainings <= 15 + 4
+    chunks = 3 * 3 + 2
+    assert cost.jobs == 3 + chunks + 1 + 1  # asks, chunks, rescore, select
+    assert cost.hours == pytest.approx((cost.trainings * (36 + 18) + chunks * 36) / 3600)
+
+
+def test_a_runs_cost_holds_its_evaluation_and_its_checkpoints():
+    cost = run_cost(3, training("release"), Speed(step=0.36, image=0.18, start=9.0), images=100, weights=1000)
+    assert (cost.jobs, cost.trainings, cost.disk, cost.scratch) == (6, 3, 3000, 6000)
+    assert cost.hours == pytest.approx(3 * (3600 + 18 + 18) / 3600)
+
+
+def test_a_plan_is_measured_or_assumed_and_says_which(tmp_path, data, capsys):
+    write_json(tmp_path / "search.json", {"metric": "mIoU", "name": "toy", "steps": 2, "trials_per_step": 4})
+    command = ["plan", "--search", str(tmp_path / "search.json"), *arguments(data)]
+    runs = ["--runs", "2", "--run-network", "tiny", "--run-protocol", "paper-proxy"]
+    runs += ["--run-set", "crop=[32,32]", "--run-set", "short_side=32", "--run-set", "workers=0"]
+    assert main([*command, *runs]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"search 'toy' +11 +8 ", shown)
+    assert re.search(r"2 runs +4 +2 ", shown)
+    assert re.search(r"together +15 +10 ", shown)
+    assert "measured here on cpu, 3 steps of 4 images" in shown
+    assert main([*command, "--seconds-per-step", "900"]) == 0
+    shown = capsys.readouterr().out
+    assert "(assumed)" in shown
+    assert re.search(r"search 'toy' +11 +8 +8.00", shown)  # 8 trainings of 4 steps
+    assert main(["plan", *arguments(data)]) == 2
+    assert "nothing to plan" in capsys.readouterr().err
+
+
+def test_doctor_finds_all_that_a_task_lacks_at_once(tmp_path, data, capsys, monkeypatch):
+    assert main(["doctor", "task", *arguments(data)]) == 0
+    assert "the training runs on the CPU" in capsys.readouterr().out
+    wrong = arguments(data, device="cuda", short_side=64)
+    wrong += ["--network", "deeplabv3plus-r18", "--weights", str(tmp_path / "gone.pth"), "--split", "gone.json"]
+    monkeypatch.setattr("shutil.disk_usage", lambda place: type("Usage", (), {"free": 1000})())
+    assert main(["doctor", "task", "--out", str(tmp_path), *wrong]) == 2
+    shown = capsys.readouterr().out
+    assert "4 problems" in shown
+    for part in (
+        "no GPU is available",
+        "gone.pth': no such file",
+        "gone.json: no such file",
+        "are needed for the check",
+    ):
+        assert part in shown

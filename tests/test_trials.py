@@ -1,0 +1,283 @@
+"""Proxy trials: the same score wherever and whenever, nothing trained twice, nothing stale reused."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from small_task import arguments, make_data, small_task, start, wait_for
+
+from autoseg.cli import main
+from autoseg.config import Search
+from autoseg.errors import InputError, Preempted
+from autoseg.files import read_json, write_json
+from autoseg.losses import build_loss
+from autoseg.networks import build_network
+from autoseg.search import Folder, ask
+from autoseg.surrogate_json import published
+from autoseg.training import Outcome
+from autoseg.trials import Proxy, run_chunk
+
+SEARCH = Search(name="toy", metric="mIoU", steps=1, trials_per_step=4)
+
+
+def new_search(path: Path, search: Search = SEARCH) -> Folder:
+    folder = Folder(path)
+    folder.start(search)
+    folder.write(ask(search, []))
+    return folder
+
+
+def scores(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(path.glob("step-001/trial-*.json"))}
+
+
+@pytest.fixture(scope="module")
+def proxy(data):
+    return Proxy(small_task(data))
+
+
+@pytest.fixture(scope="module")
+def expected(data, proxy, tmp_path_factory) -> dict[str, bytes]:
+    """The bytes of all four scores, trained one after the other in one go."""
+    folder = new_search(tmp_path_factory.mktemp("expected"))
+    run_chunk(folder.path, 1, proxy, progress=False)
+    found = scores(folder.path)
+    assert len(found) == 4
+    return found
+
+
+@pytest.fixture
+def trained(monkeypatch) -> list[list[float]]:
+    """The parameters of every trial that is trained."""
+    thetas: list[list[float]] = []
+    trial = Proxy.trial
+
+    def counted(self, proposal, progress=None):
+        thetas.append(proposal.theta)
+        return trial(self, proposal, progress)
+
+    monkeypatch.setattr(Proxy, "trial", counted)
+    return thetas
+
+
+def test_a_score_file_holds_all_six_scores_and_the_target_is_one_of_them(expected):
+    content = json.loads(expected["trial-0.json"])
+    assert content["metric"] == "mIoU"
+    assert set(content["scores"]) == {"gAcc", "mAcc", "mIoU", "FWIoU", "BIoU", "BF1"}
+    assert content["score"] == content["scores"]["mIoU"]
+    assert content["diverged"] is False
+    assert len({json.loads(text)["score"] for text in expected.values()}) > 1
+
+
+@pytest.mark.parametrize("chunks", [[(0, 2), (1, 2)], [(3, 4), (0, 4), (2, 4), (1, 4)], [(2, 3), (0, 3), (1, 3)]])
+def test_a_score_is_the_same_bytes_in_any_chunk_of_any_size_in_any_order(tmp_path, proxy, expected, chunks):
+    folder = new_search(tmp_path)
+    for chunk in chunks:
+        run_chunk(folder.path, 1, proxy, chunk, progress=False)
+    assert scores(tmp_path) == expected
+
+
+@pytest.mark.long
+def test_a_score_is_the_same_bytes_alone_in_a_fresh_process_with_workers(tmp_path, data, expected):
+    new_search(tmp_path)
+    process = start("trials", str(tmp_path), "--step", "1", "--chunk", "2/4", *arguments(data, workers=2))
+    _, shown = process.communicate(timeout=120)
+    assert process.returncode == 0, shown
+    assert scores(tmp_path) == {"trial-2.json": expected["trial-2.json"]}
+
+
+def test_killed_in_the_middle_a_chunk_goes_on_without_training_finished_trials_again(tmp_path, data, expected, trained):
+    new_search(tmp_path)
+    command = ["trials", str(tmp_path), "--step", "1", "--quiet", *arguments(data)]
+    process = start(*command)
+    wait_for((tmp_path / "step-001/trial-0.json").exists, process)
+    process.kill()
+    assert process.wait(60) == -signal.SIGKILL
+    process.stderr.close()
+    finished = {name: (tmp_path / "step-001" / name).stat().st_mtime_ns for name in scores(tmp_path)}
+    assert main([*command, "--out", str(tmp_path / "chunk.json")]) == 0
+    assert scores(tmp_path) == expected
+    assert len(trained) == 4 - len(finished)
+    for name, time in finished.items():
+        assert (tmp_path / "step-001" / name).stat().st_mtime_ns == time
+    assert read_json(tmp_path / "chunk.json") == {"scores": [f"trial-{number}.json" for number in range(4)]}
+    assert main(command) == 0
+    assert len(trained) == 4 - len(finished)
+
+
+def test_a_preempted_chunk_exits_with_75(tmp_path, data, monkeypatch, capsys):
+    new_search(tmp_path)
+
+    def preempted(self, proposal, progress=None):
+        raise Preempted("stopped after step 3 of 4")
+
+    monkeypatch.setattr(Proxy, "trial", preempted)
+    assert main(["trials", str(tmp_path), "--step", "1", *arguments(data)]) == 75
+    assert "the same command goes on" in capsys.readouterr().err
+
+
+def save_weights(path: Path, seed: int) -> str:
+    torch.manual_seed(seed)
+    torch.save(build_network("tiny", 2).encoder.state_dict(), path)
+    return str(path)
+
+
+def test_another_setting_data_set_split_or_weight_file_trains_anew(tmp_path, data, trained):
+    """And what changes no result (workers, checkpoints, a copied folder) does not."""
+    folder = new_search(tmp_path / "search")
+
+    def run(**changes) -> int:
+        before = len(trained)
+        run_chunk(folder.path, 1, Proxy(small_task(**{"data": data, **changes})), (0, 4), progress=False)
+        return len(trained) - before
+
+    weights = save_weights(tmp_path / "weights.pth", seed=1)
+    copy = tmp_path / "copy"
+    shutil.copytree(data, copy)
+    assert run() == 1
+    assert run() == 0
+    assert run(workers=1, checkpoint_every=7) == 0
+    assert run(data=copy) == 0
+    assert run(iterations=3) == 1
+    assert run() == 1  # the old score is gone: one file, one score
+    assert run(network="small") == 1
+    assert run(weights=weights) == 1
+    shutil.copy(weights, tmp_path / "moved.pth")
+    assert run(weights=str(tmp_path / "moved.pth")) == 0
+    save_weights(tmp_path / "weights.pth", seed=2)
+    assert run(weights=weights) == 1
+    assert main(["split", str(data), "--hold-out", "3", "--out", str(tmp_path / "split.json")]) == 0
+    assert run(split=str(tmp_path / "split.json")) == 1
+    assert run(data=make_data(tmp_path / "other", seed=1)) == 1
+
+
+def test_trials_start_from_the_same_weights_batches_and_dropout(proxy):
+    """A trial leaves nothing behind: between two trainings with a loss, others were trained."""
+    first = proxy.train(build_loss("ce")).losses
+    proxy.train(build_loss("published:BF1"))
+    assert proxy.train(build_loss("ce")).losses == first
+
+
+class Collapse(torch.nn.Module):
+    """Cross entropy, and NaN from its `at`-th call on."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.calls, self.at = 0, at
+
+    def forward(self, logits, masks):
+        self.calls += 1
+        loss = torch.nn.functional.cross_entropy(logits, masks, ignore_index=255)
+        return loss * (math.nan if self.calls >= self.at else 1)
+
+
+def test_a_collapsed_training_is_scored_as_it_is_and_marked(proxy, monkeypatch):
+    monkeypatch.setattr("autoseg.trials.SurrogateLoss", lambda *args, **options: Collapse(5))
+    report = proxy.trial(published("mIoU"))
+    assert report["diverged"] is True
+    assert report["score"] == proxy.score()["mIoU"] > 0
+
+
+def test_weights_that_are_not_finite_score_0(proxy, monkeypatch):
+    def explode(self, loss, progress=None):
+        next(self.trained.parameters()).data.fill_(math.inf)
+        return Outcome(3, diverged=True)
+
+    monkeypatch.setattr(Proxy, "train", explode)
+    report = proxy.trial(published("BF1"))
+    assert report == {"score": 0.0, "scores": dict.fromkeys(report["scores"], 0.0), "diverged": True}
+    assert len(report["scores"]) == 6
+
+
+def test_out_of_memory_fails_the_chunk_and_writes_no_score(tmp_path, proxy, monkeypatch):
+    folder = new_search(tmp_path)
+
+    class Greedy(torch.nn.Module):
+        def forward(self, logits, masks):
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr("autoseg.trials.SurrogateLoss", lambda *args, **options: Greedy())
+    with pytest.raises(InputError, match="out of memory"):
+        run_chunk(folder.path, 1, proxy, progress=False)
+    assert not scores(tmp_path)
+
+
+def test_a_full_disk_fails_the_chunk_and_keeps_the_scores_that_are_there(disk, data, proxy, expected, capsys):
+    folder = new_search(disk.path / "toy")
+    run_chunk(folder.path, 1, proxy, (0, 4), progress=False)
+    disk.fill()
+    command = ["trials", str(folder.path), "--step", "1", "--quiet", *arguments(data)]
+    assert main(command) == 2
+    assert "no room left" in capsys.readouterr().err
+    disk.free()
+    assert scores(folder.path) == {"trial-0.json": expected["trial-0.json"]}
+    assert main(command) == 0
+    assert scores(folder.path) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (["--chunk", "4/4"], "expected K/N with 0 <= K < N"),
+        (["--chunk", "first"], "expected K/N, such as 0/4"),
+        (["--step", "one"], "expected a number or 'rescore'"),
+        (["--step", "2"], "proposals.json: no such file"),
+        (["--set", "iterations=none"], "iterations: Input should be a valid integer"),
+        (["--set", "iterations"], "expected KEY=VALUE"),
+        (["--network", "unet"], "unknown network 'unet'"),
+        (["--weights", "gone.pth"], "weights 'gone.pth': no such file"),
+        (["--data", "nowhere"], "no index.json in it"),
+        (["--set", "short_side=64"], "cache"),
+        (["--convention", "tolerance=-1"], "tolerance"),
+    ],
+)
+def test_bad_input_ends_in_a_sentence(tmp_path, data, capsys, given, problem):
+    new_search(tmp_path)
+    assert main(["trials", str(tmp_path), "--step", "1", "--quiet", *arguments(data), *given]) == 2
+    shown = capsys.readouterr().err
+    assert problem in shown
+    assert shown.count("\n") == 1
+    assert not scores(tmp_path)
+
+
+def test_a_whole_search_on_the_proxy_task_writes_the_scores_that_trials_would(tmp_path, data, expected, trained):
+    """And goes on where it stopped: a score that is there is not trained again, in no process."""
+    write_json(tmp_path / "search.json", SEARCH.model_dump())
+    command = ["search", str(tmp_path / "toy"), "--config", str(tmp_path / "search.json"), "--quiet", *arguments(data)]
+    folder = new_search(tmp_path / "toy")
+    (folder.path / "step-001/trial-1.json").write_bytes(expected["trial-1.json"])
+    before = (folder.path / "step-001/trial-1.json").stat().st_mtime_ns
+    assert main([*command, "--workers", "2"]) == 0
+    assert scores(tmp_path / "toy") == expected
+    assert (folder.path / "step-001/trial-1.json").stat().st_mtime_ns == before
+    assert (tmp_path / "toy/surrogate.json").exists()
+    assert main(["trials", str(folder.path), "--step", "1", "--quiet", *arguments(data)]) == 0
+    assert not trained
+
+
+@pytest.mark.long
+def test_a_users_metric_is_searched_for_on_the_proxy_task(tmp_path, data):
+    write_json(tmp_path / "search.json", {"metric": "mDice", "steps": 1, "trials_per_step": 2})
+    command = ["search", str(tmp_path / "toy"), "--config", str(tmp_path / "search.json"), "--quiet"]
+    process = start("--plugin", "toy_metric", *command, *arguments(data))
+    _, shown = process.communicate(timeout=120)
+    assert process.returncode == 0, shown
+    content = read_json(tmp_path / "toy/step-001/trial-0.json")
+    assert content["metric"] == "mDice"
+    assert set(content["scores"]) == {"gAcc", "mAcc", "mIoU", "FWIoU", "BIoU", "BF1", "mDice"}
+    assert content["score"] == content["scores"]["mDice"] > 0
+
+
+def test_a_search_needs_a_task_or_an_objective(tmp_path, data, capsys):
+    write_json(tmp_path / "search.json", SEARCH.model_dump())
+    command = ["search", str(tmp_path / "toy"), "--config", str(tmp_path / "search.json")]
+    assert main(command) == 2
+    assert "--data is missing" in capsys.readouterr().err
+    assert main([*command, "--objective", "toy_objectives:near", "--data", str(data)]) == 2
+    assert "give one" in capsys.readouterr().err

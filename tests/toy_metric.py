@@ -1,0 +1,13 @@
+"""A user's metric, registered as a plugin does it."""
+
+from __future__ import annotations
+
+from autoseg.formula import Formula, ratio, register
+
+register(
+    Formula(
+        "mDice",
+        sums=lambda y_hat, y, ops: {"both": ops.AND("AND", y_hat, y), "size": y_hat + y},
+        per_class=lambda s: ratio(2 * s["both"], s["size"]),
+    )
+)
