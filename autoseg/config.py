@@ -111,13 +111,13 @@ class Search(BaseModel):
     def _consistent(self) -> Search:
         from autoseg.sampler import Settings  # not at the top: whoever reads a config need not load Optuna
 
-        curve_space(self.metric, self.family, self.layout, self.pieces, self.monotone, self.truth_table)
+        *_, curves = curve_space(self.metric, self.family, self.layout, self.pieces, self.monotone, self.truth_table)
         for key in ("steps", "trials_per_step", "family"):
             if key in self.ppo2:
                 raise InputError(f"ppo2.{key} is not a setting of its own here: write '{key}' beside 'ppo2'.")
         if self.sampler != "ppo2" and (self.ppo2 or self.preset != "default" or self.score_last_mean):
             raise InputError(f"preset, ppo2 and score_last_mean belong to sampler 'ppo2', not '{self.sampler}'.")
-        Settings.preset(self.preset, **self.ppo2)
+        Settings.preset(self.preset, **self.ppo2, family="truncated" if curves.bounded else "normal")
         return self
 
 

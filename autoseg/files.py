@@ -46,7 +46,7 @@ def writing(folder: str | os.PathLike[str]) -> Iterator[None]:
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             what, cure = "cannot be written", "choose another folder with `--out`"
         else:
-            raise
+            what, cure = "writing failed", "mend that, or choose another folder with `--out`"
         raise InputError(f"{folder}: {what} ({error.strerror}); {cure}.") from None
 
 

@@ -3,7 +3,7 @@
 `ask`, `record`, `rescore` and `select` are pure functions of what the files hold, so a search can be killed, moved and
 resumed anywhere; `Folder` finds the files, and `write_journal` shows them to Optuna's dashboard. No torch here.
 
-A search's folder: `search.json`, `step-001/proposals.json`, `step-001/**/trial-<number>.json`, ..., `rescore/` (like a
+A search's folder: `search.json`, `step-001/proposals.json`, `step-001/trial-<number>.json`, ..., `rescore/` (like a
 step), `surrogate.json`, and `journal.log`, which may be deleted at any time.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from autoseg import surrogate_json
 from autoseg.config import Search, load_search, parse
@@ -27,6 +27,11 @@ from autoseg.errors import InputError
 from autoseg.files import fingerprint, read_json, write_json
 from autoseg.sampler import Array, Policy, Settings, expectation, next_policy, propose
 from autoseg.surrogate_json import Surrogate
+
+VERSION = 1  # of the algorithm: a change that changes proposals makes a search another one
+
+FIRST_RESCORED = 1_000_000
+"""The number of the first rescored mean: beyond those of all steps, also if a search is given more of them."""
 
 Z_BOUND = 10.0
 """Optuna knows no unbounded float: the z of linear curves are declared in [-10, 10], 50 sigmas wide, and sampled
@@ -53,6 +58,22 @@ class Proposals(BaseModel):
     step: int | Literal["rescore"]
     mu: list[FiniteFloat] | None = None
     trials: list[Trial] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Proposals:
+        if len({len(trial.theta) for trial in self.trials}) != 1:
+            raise ValueError("the trials have thetas of different lengths")
+        if len({trial.number for trial in self.trials}) != len(self.trials):
+            raise ValueError("two trials have the same number")
+        return self
+
+    def agrees_with(self, other: Proposals) -> bool:
+        """Whether both propose the same; the last digits may differ between machines, and a search may be renamed."""
+        same = (self.settings, self.step, len(self.trials)) == (other.settings, other.step, len(other.trials))
+        return same and all(
+            a.number == b.number and len(a.theta) == len(b.theta) and np.allclose(a.theta, b.theta, rtol=0, atol=1e-9)
+            for a, b in zip(self.trials, other.trials, strict=True)
+        )
 
 
 class TrialScore(BaseModel):
@@ -249,7 +270,7 @@ def answer(search: Search, history: Sequence[Scored]) -> Candidate:
     candidates = _candidates(search, history)
     if search.sampler == "cmaes" or (search.sampler == "ppo2" and settings_of(search).pick == "last"):
         return candidates[-1]
-    return max((c for c in candidates if c.score is not None), key=lambda c: c.score or -math.inf)
+    return max(candidates, key=lambda c: -math.inf if c.score is None else c.score)
 
 
 def rescore(search: Search, history: Sequence[Scored]) -> Proposals:
@@ -264,13 +285,12 @@ def rescore(search: Search, history: Sequence[Scored]) -> Proposals:
     chosen = [*_starts(search), *ranked[: search.rescore]]
     if search.sampler in ("ppo2", "cmaes"):
         chosen.append(candidates[-1])
-    first = len(history) * settings_of(search).trials_per_step
     unique = list(dict.fromkeys(c.theta for c in chosen))
     return Proposals(
         search=search.name,
         settings=identity(search),
         step="rescore",
-        trials=[Trial(number=first + k, theta=list(theta)) for k, theta in enumerate(unique)],
+        trials=[Trial(number=FIRST_RESCORED + k, theta=list(theta)) for k, theta in enumerate(unique)],
     )
 
 
@@ -289,6 +309,11 @@ def select(search: Search, history: Sequence[Scored], rescored: Scored | None = 
         best = answer(search, history)
         score = "not scored" if best.score is None else f"average score {best.score:.6g}"
     else:
+        if not rescored.proposals.agrees_with(rescore(search, history)):
+            raise InputError(
+                f"search '{search.name}': the rescored means are not those of its {len(history)} steps; "
+                "run `autoseg rescore` and its trials again."
+            )
         thetas, scores = rescored.thetas, rescored.scores
         index = int(np.argmax(scores))
         origins = {c.theta: c.origin for c in reversed([*_starts(search), *_candidates(search, history)])}
@@ -339,6 +364,14 @@ def _check_history(search: Search, history: Sequence[Scored]) -> None:
                 f"search '{search.name}': the proposals of step {number} were made with other settings; "
                 "give them back, or search in a new folder."
             )
+    if search.sampler == "ppo2":
+        space = search_space(search)
+        for step, policy in zip(history, _policies(search, space, settings_of(search, space), history), strict=False):
+            if step.proposals.mu is None or not np.allclose(step.proposals.mu, policy.mu, rtol=0, atol=1e-6):
+                raise InputError(
+                    f"search '{search.name}': step {step.proposals.step} does not follow from the scores before it, "
+                    "which have changed since; ask for it again in a new folder, or give the scores back."
+                )
 
 
 # ---------------------------------------------------------------------------------- the samplers, from the history
@@ -435,6 +468,7 @@ class Folder:
 
     def start(self, search: Search) -> Search:
         """Write `search.json`, or check that the one that is there says the same."""
+        identity(search)  # what cannot be searched must not be written
         if (self.path / "search.json").exists():
             before = self.search()
             if identity(before) != identity(search):
@@ -455,23 +489,29 @@ class Folder:
         return self.path / ("rescore" if step == "rescore" else f"step-{step:03d}")
 
     def write(self, proposals: Proposals) -> Path:
-        """Write a step's `proposals.json`; equal content leaves the file as it is, other content is refused."""
+        """Write a step's `proposals.json`; equal content leaves the file as it is, other content is refused.
+
+        What is rescored may change, as a search is given more steps. A score whose trial is proposed no more is set
+        aside, as stale-trial-<number>.json.
+        """
         path = self.step(proposals.step) / "proposals.json"
-        content = proposals.model_dump(by_alias=True)
+        before: dict[int, list[float]] = {}
         if path.exists():
-            if read_json(path) == content:
+            there = self.proposals(proposals.step)
+            if there.agrees_with(proposals):
                 return path
-            if any(self.step(proposals.step).rglob("trial-*.json")):
+            if proposals.step != "rescore" and any(self.step(proposals.step).glob("trial-*.json")):
                 raise InputError(
                     f"{path}: this step has scores for other proposals than those that would be written now; "
                     "move the step's folder away if it shall be searched anew."
                 )
-        # Scores of trials that are proposed no more (another number of steps or trials) would count as strangers.
-        numbers = {f"trial-{trial.number}.json" for trial in proposals.trials}
-        for stale in self.step(proposals.step).glob("trial-*.json"):
-            if stale.name not in numbers:
-                stale.unlink()
-        write_json(path, content)
+            before = {trial.number: trial.theta for trial in there.trials}
+        now = {trial.number: trial.theta for trial in proposals.trials}
+        for score in self.step(proposals.step).glob("trial-*.json"):
+            number = int(score.stem.removeprefix("trial-"))
+            if number not in now or (number in before and before[number] != now[number]):
+                score.replace(score.with_name(f"stale-{score.name}"))
+        write_json(path, proposals.model_dump(by_alias=True))
         return path
 
     def proposals(self, step: int | Literal["rescore"]) -> Proposals:
@@ -481,13 +521,18 @@ class Folder:
 
     def scored(self, step: int | Literal["rescore"]) -> Scored:
         """Read a step's proposals and all its scores."""
-        proposals = self.proposals(step)
-        return record(proposals, self.scores(step), str(self.step(step)))
+        proposals, metric = self.proposals(step), self.search().metric
+        scores = self.scores(step)
+        for score in scores:
+            if score.metric != metric:
+                path = self.step(step) / f"trial-{score.number}.json"
+                raise InputError(f"{path}: holds a score of {score.metric}, but this search is for {metric}.")
+        return record(proposals, scores, str(self.step(step)))
 
     def scores(self, step: int | Literal["rescore"]) -> list[TrialScore]:
         """Read the scores of a step that are there already."""
         scores = []
-        for path in sorted(self.step(step).rglob("trial-*.json")):
+        for path in sorted(self.step(step).glob("trial-*.json")):
             score = parse(TrialScore, read_json(path), path)
             if path.name != f"trial-{score.number}.json":
                 raise InputError(

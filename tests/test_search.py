@@ -190,11 +190,11 @@ def test_rescoring_takes_the_identity_the_best_and_the_last_mean_and_selects_the
     search = make(rescore=2)
     history = play(search, 4)
     proposals = rescore(search, history)
-    assert [t.number for t in proposals.trials] == list(range(24, 24 + len(proposals.trials)))
+    assert [t.number for t in proposals.trials] == [1_000_000 + k for k in range(len(proposals.trials))]
     assert proposals.trials[0].theta == list(search_space(search).initial)  # the identity itself
     last = ask(search, history).mu
     assert proposals.trials[-1].theta == pytest.approx(expectation(last, 0.2).tolist())
-    scores = [TrialScore(number=t.number, metric="mIoU", score=t.number == 25) for t in proposals.trials]
+    scores = [TrialScore(number=t.number, metric="mIoU", score=t.number == 1_000_001) for t in proposals.trials]
     assert select(search, history, record(proposals, scores)).theta == proposals.trials[1].theta
     with pytest.raises(InputError, match="set rescore: 3"):
         rescore(make(), play(make(), 1))
@@ -274,11 +274,11 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def score_step(folder: Path, step: str, chunks: int = 2) -> None:
-    """Write a step's scores as the pipeline does: in the folders of its chunks."""
-    for index, trial in enumerate(read_json(folder / step / "proposals.json")["trials"]):
+def score_step(folder: Path, step: str) -> None:
+    """Write a step's scores as the pipeline does."""
+    for trial in read_json(folder / step / "proposals.json")["trials"]:
         score = TrialScore(number=trial["number"], metric="mIoU", score=1 - abs(trial["theta"][0] - 0.6))
-        path = folder / step / f"chunk-{index % chunks}" / f"trial-{trial['number']}.json"
+        path = folder / step / f"trial-{trial['number']}.json"
         write_json(path, score.model_dump(by_alias=True))
 
 
@@ -289,7 +289,7 @@ def test_the_verbs_carry_a_search_from_ask_to_select(config: Path, tmp_path: Pat
         before = (folder / f"step-00{step}" / "proposals.json").read_bytes()
         assert main(["ask", str(folder), "--step", str(step)]) == 0
         assert (folder / f"step-00{step}" / "proposals.json").read_bytes() == before
-        score_step(folder, f"step-00{step}", chunks=step)
+        score_step(folder, f"step-00{step}")
     assert main(["select", str(folder)]) == 2
     assert "rescore/proposals.json: no such file" in capsys.readouterr().err
     assert main(["rescore", str(folder)]) == 0
@@ -305,24 +305,58 @@ def test_bad_score_files_are_refused_and_nothing_is_lost(config: Path, tmp_path:
     folder = tmp_path / "toy"
     main(["ask", str(folder), "--config", str(config), "--step", "1"])
     score_step(folder, "step-001")
-    trial = folder / "step-001" / "chunk-0" / "trial-0.json"
+    trial = folder / "step-001" / "trial-0.json"
     good = trial.read_text()
     for broken, sentence in (
         (good.replace('"number": 0', '"number": 3'), "the name and the number must agree"),
         ('{"number": 0, "metric": "mIoU", "score": NaN, "schema": "autoseg/trial/1"}', "trial-0.json: score: "),
         ("{", "trial-0.json: not readable as JSON"),
         (good.replace('"score":', '"skore":'), "trial-0.json: "),
+        (good.replace('"mIoU"', '"BF1"'), "trial-0.json: holds a score of BF1, but this search is for mIoU"),
     ):
         trial.write_text(broken)
         assert main(["ask", str(folder), "--step", "2"]) == 2
         assert sentence in capsys.readouterr().err
     trial.write_text(good)
-    (folder / "step-001" / "trial-0.json").write_text(good)
-    assert main(["ask", str(folder), "--step", "2"]) == 2
-    assert "trial 0 of step 1 was scored twice" in capsys.readouterr().err
-    (folder / "step-001" / "trial-0.json").unlink()
     assert main(["ask", str(folder), "--step", "2"]) == 0
-    assert len(list((folder / "step-001").rglob("trial-*.json"))) == 4
+    assert len(list((folder / "step-001").glob("trial-*.json"))) == 4
+
+
+def test_select_refuses_rescored_means_of_other_steps_and_scores_that_changed_under_later_steps() -> None:
+    search = make(rescore=1)
+    history = play(search, 3)
+    proposals = rescore(search, history[:2])
+    scores = [TrialScore(number=t.number, metric="mIoU", score=0.5) for t in proposals.trials]
+    with pytest.raises(InputError, match="the rescored means are not those of its 3 steps"):
+        select(search, history, record(proposals, scores))
+    rewritten = Scored(history[0].proposals, tuple(reversed(history[0].scores)))
+    with pytest.raises(InputError, match="step 2 does not follow from the scores before it"):
+        select(search, [rewritten, *history[1:]])
+
+
+def test_a_search_given_more_steps_rescores_anew_and_sets_old_scores_aside(tmp_path: Path) -> None:
+    search, folder = make(rescore=1), Folder(tmp_path)
+    history = play(search, 3)
+    folder.write(rescore(search, history[:2]))
+    score_step(tmp_path, "rescore")
+    old = len(list((tmp_path / "rescore").glob("trial-*.json")))
+    folder.write(rescore(search, history))
+    kept = list((tmp_path / "rescore").glob("trial-*.json"))
+    assert len(kept) + len(list((tmp_path / "rescore").glob("stale-trial-*.json"))) == old
+    assert folder.proposals("rescore").agrees_with(rescore(search, history))
+
+
+def test_a_score_of_zero_is_a_score() -> None:
+    search = make(sampler="random")
+    first = ask(search, [])
+    scores = [0.0 if t.number == 3 else -1.0 for t in first.trials]
+    assert select(search, [Scored(first, tuple(scores))]).theta == first.trials[3].theta
+
+
+def test_settings_that_cannot_be_searched_are_not_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="optimise='logit'"):
+        parse(Search, {"metric": "mIoU", "family": "linear", "preset": "release"}, "search.yaml")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_of_another_search_is_refused(config: Path, tmp_path: Path, capsys) -> None:

@@ -56,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"autoseg {args.verb}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"autoseg {args.verb}: stopped; the same command goes on.", file=sys.stderr)
+        return 130  # what a shell says of a program that Ctrl-C ended
     except Preempted as stop:
         print(f"autoseg {args.verb}: {stop}; the same command goes on.", file=sys.stderr)
         return PREEMPTED

@@ -78,13 +78,15 @@ def find_source(args: argparse.Namespace, kind: str, say: Callable[[str], None])
 
 
 def _parse_splits(given: list[str]) -> dict[str, str]:
-    splits = {}
+    splits: dict[str, str] = {}
     for text in given:
         name, equals, place = text.partition("=")
         if not (name and equals and place):
             raise InputError(
                 f"--split '{text}': expected NAME=IMAGES,MASKS or NAME=LIST, as in train=img/train,ann/train."
             )
+        if name in splits:
+            raise InputError(f"--split: '{name}' is named twice, as {splits[name]} and as {place}; name it once.")
         splits[name] = place
     return splits
 

@@ -7,6 +7,7 @@ validation are proven disjoint, by id and by image content.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -30,11 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Write the split."""
     from autoseg.data.prepared import Prepared
-    from autoseg.data.split import make_split, parse_hold_out
+    from autoseg.data.split import Split, make_split, parse_hold_out
 
     hold_out = None if args.hold_out is None else parse_hold_out(args.hold_out)
     split = make_split(Prepared.open(args.data).index, hold_out, args.seed)
     out = Path(args.out) if args.out else Path(args.data) / "split.json"
+    if os.path.exists(out):
+        try:
+            known = Split.load(out)
+        except InputError as error:
+            raise InputError(f"{str(error).rstrip('.')}; remove it first, or give another file with `--out`.") from None
+        if known != split:
+            held = f"seed {known.seed}, {len(known.hold_out)} held out of {len(known.whole_train)}"
+            print(f"{out}: replaces another split ({held}).", file=sys.stderr)
     try:
         split.save(out)
     except OSError as error:

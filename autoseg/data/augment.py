@@ -1,7 +1,8 @@
 """Augmentation, with albumentations: scale, crop, flip, photometric distortion; and the fixed view for scoring.
 
 Scaling and cropping are one step: the window that ends up in the crop is cut out first and only it is resized.
-Masks take the label under each pixel's centre; nothing is ever interpolated between labels.
+Masks take the label under each pixel's centre; nothing is ever interpolated between labels. What a picture does not
+fill is padded last of all, right and below, by `normalize` and `pad`: with exact zeros and with void.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ cv2.setNumThreads(0)
 
 MEAN = (0.485, 0.456, 0.406)  # ImageNet's, of channels in [0, 1]
 STD = (0.229, 0.224, 0.225)
-_PADDING = tuple(round(255 * mean) for mean in MEAN)  # zero, once normalised
 _LEVELS = np.arange(256, dtype=np.float32)
 _NORMALIZED = [((_LEVELS / 255 - mean) / std).astype(np.float32) for mean, std in zip(MEAN, STD, strict=True)]
 
@@ -36,7 +36,7 @@ class ScaledCrop(A.DualTransform):
     """Resize so that the short side is about `short_side` times U(scale), and cut a random window of `crop` from it.
 
     A window in which one class has more than `max_share` of the pixels that are not void is drawn anew, up to `tries`
-    times. What the picture does not fill is padded, the mask with void.
+    times. A picture that does not fill the crop gives a smaller one.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ScaledCrop(A.DualTransform):
         mask = data["mask"]
         height, width = mask.shape
         zoom = self.py_random.uniform(*self.scale) * self.short_side / min(height, width)
-        # The window in the picture's own pixels, and its size once resized (smaller than the crop: to be padded).
+        # The window in the picture's own pixels, and its size once resized.
         window = [min(side, max(1, round(want / zoom))) for side, want in zip(mask.shape, self.crop, strict=True)]
         size = [min(want, max(1, round(side * zoom))) for side, want in zip(window, self.crop, strict=True)]
         for _ in range(self.tries):
@@ -68,12 +68,11 @@ class ScaledCrop(A.DualTransform):
 
     def apply(self, img: Array, place: Any, labels: Array, **params: Any) -> Array:
         """Resize the window of the image."""
-        small = cv2.resize(img[place], labels.shape[::-1], interpolation=cv2.INTER_LINEAR)
-        return _pad(small, self.crop, _PADDING)
+        return cv2.resize(img[place], labels.shape[::-1], interpolation=cv2.INTER_LINEAR).astype(np.uint8, copy=False)
 
     def apply_to_mask(self, mask: Array, labels: Array, **params: Any) -> Array:
         """Return the window of the mask, which was resized when it was chosen."""
-        return _pad(labels, self.crop, VOID)
+        return labels
 
 
 class PhotometricDistortion(A.ImageOnlyTransform):
@@ -137,10 +136,11 @@ class Augmentation:
         steps: list[A.BasicTransform] = [ScaledCrop(short_side, crop, scale, max_share), A.HorizontalFlip(p=flip)]
         if photometric:
             steps.append(PhotometricDistortion())
+        self.crop = crop
         self.compose = A.Compose(steps, is_check_shapes=False)  # `prepare` has checked every pair
 
     def __call__(self, image: Array, mask: Array, seed: int) -> tuple[Array, Array]:
-        """Return a uint8 crop of image and mask, a function of the arguments alone."""
+        """Return a uint8 crop of image and mask, not padded, a function of the arguments alone."""
         draw = random.Random(seed)
         self.compose.set_random_state(np.random.Generator(np.random.SFC64(seed)), draw)
         done = self.compose(image=image, mask=mask)
@@ -174,27 +174,31 @@ def largest_share(labels: Array) -> float:
     return float(counts.max()) / total if total else 1.0
 
 
-def normalize(images: Sequence[Array]) -> np.ndarray:
-    """Return images (H, W, 3) of one size as float32 (N, 3, H, W), ImageNet's mean and deviation removed.
+def normalize(images: Sequence[Array], size: tuple[int, int]) -> np.ndarray:
+    """Return images (H, W, 3) as float32 (N, 3, *size), ImageNet's mean and deviation removed, padded with zeros.
 
-    >>> normalize([np.full((1, 1, 3), 255, np.uint8)]).round(1).ravel().tolist()
-    [2.200000047683716, 2.4000000953674316, 2.5999999046325684]
+    >>> normalize([np.full((1, 1, 3), 255, np.uint8)], (1, 2)).round(1).tolist()
+    [[[[2.200000047683716, 0.0]], [[2.4000000953674316, 0.0]], [[2.5999999046325684, 0.0]]]]
     """
-    batch = np.empty((len(images), 3, *images[0].shape[:2]), np.float32)
+    batch = np.zeros((len(images), 3, *size), np.float32)
     for image, planes in zip(images, batch, strict=True):
+        height, width = image.shape[:2]
         for channel, plane, table in zip(cv2.split(image), planes, _NORMALIZED, strict=True):
-            cv2.LUT(channel, table, dst=plane)  # straight into the batch: nothing is stacked afterwards
+            cv2.LUT(channel, table, dst=plane[:height, :width])  # straight into the batch: nothing is stacked later
+    return batch
+
+
+def pad(masks: Sequence[Array], size: tuple[int, int]) -> Array:
+    """Return masks (H, W) as (N, *size), padded with void.
+
+    >>> pad([np.zeros((1, 1), np.uint8)], (1, 2)).tolist()
+    [[[0, 255]]]
+    """
+    batch = np.full((len(masks), *size), VOID, np.uint8)
+    for mask, labels in zip(masks, batch, strict=True):
+        labels[: mask.shape[0], : mask.shape[1]] = mask
     return batch
 
 
 def _table(levels: np.ndarray) -> Array:
     return np.minimum(np.rint(levels), 255).astype(np.uint8)
-
-
-def _pad(picture: Array, crop: tuple[int, int], value: Any) -> Array:
-    height, width = picture.shape[:2]
-    if (height, width) == crop:
-        return picture
-    return cv2.copyMakeBorder(
-        picture, 0, crop[0] - height, 0, crop[1] - width, cv2.BORDER_CONSTANT, value=value
-    ).astype(np.uint8, copy=False)

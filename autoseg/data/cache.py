@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 from pathlib import Path
 
 import cv2
@@ -15,7 +16,7 @@ import numpy as np
 
 from autoseg.data.model import CacheLayout, Slot
 from autoseg.data.reading import Array
-from autoseg.errors import InputError
+from autoseg.problems import ProblemError
 
 
 def cached_size(height: int, width: int, short_side: int) -> tuple[int, int]:
@@ -52,24 +53,28 @@ def cache_paths(folder: Path, short_side: int) -> tuple[Path, Path]:
     return folder / f"cache-{short_side}.bin", folder / f"cache-{short_side}.json"
 
 
+def cache_sizes(folder: Path) -> list[int]:
+    """Return the short sides of the caches in a folder."""
+    names = (re.fullmatch(r"cache-(\d+)\.json", path.name) for path in folder.glob("cache-*.json"))
+    return sorted(int(name[1]) for name in names if name)
+
+
 class Cache:
     """Read access to a packed file, by id; it may be handed to worker processes, which open it anew."""
 
     def __init__(self, folder: str | os.PathLike[str], short_side: int, index_fingerprint: str | None = None) -> None:
         self.path, layout_path = cache_paths(Path(folder), short_side)
+        again = f"run `autoseg prepare` again, with `--proxy-size {short_side // 2}`"
         if not layout_path.exists():
-            made = sorted(int(p.stem.removeprefix("cache-")) for p in Path(folder).glob("cache-*.json"))
-            raise InputError(
-                f"{layout_path}: no cache of this size (there: {', '.join(map(str, made)) or 'none'}); "
-                f"run `autoseg prepare ... --proxy-size {short_side // 2}`."
-            )
+            made = ", ".join(map(str, cache_sizes(Path(folder)))) or "none"
+            raise ProblemError(layout_path, f"no cache of this size (there: {made})", again)
         self.layout = CacheLayout.load(layout_path)
         if index_fingerprint not in (None, self.layout.index):
-            raise InputError(f"{layout_path}: made with another index.json; run `autoseg prepare` again.")
+            raise ProblemError(layout_path, "made with another index.json", again)
         found = self.path.stat().st_size if self.path.exists() else None
         if found != self.layout.nbytes:
             state = "is missing" if found is None else f"has {found} bytes instead of {self.layout.nbytes}"
-            raise InputError(f"{self.path}: {state}; run `autoseg prepare` again.")
+            raise ProblemError(self.path, state, again)
         self._slots = {slot.id: slot for slot in self.layout.slots}
         self._file: int | None = None
 

@@ -11,13 +11,24 @@ from typing import TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from autoseg.data.cache import Cache
-from autoseg.data.model import VOID, Entry, Slot
+from autoseg.data import cityscapes
+from autoseg.data.cache import cache_sizes
+from autoseg.data.model import VOID, Entry, Slot, Statistics, copies
 from autoseg.data.prepared import Prepared
-from autoseg.data.reading import Array, Unreadable, decode_image, decode_mask, read_bytes, read_header, remarks, sha256
+from autoseg.data.reading import (
+    Array,
+    Unreadable,
+    decode_image,
+    decode_mask,
+    pixel_checksum,
+    read_bytes,
+    read_header,
+    remarks,
+    sha256,
+)
 from autoseg.data.source import Sample, Source, locate
-from autoseg.errors import InputError
-from autoseg.problems import Problem, errors
+from autoseg.data.split import load_split
+from autoseg.problems import Problem, ProblemError, collect, errors
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -82,13 +93,20 @@ def decode(source: Source, sample: Sample) -> Decoded | list[Problem]:
         content = read_bytes(path)
         mask, mask_checksum = decode_mask(content, sample.encoding, source.labels), sha256(content)
     except Unreadable as error:
-        problems.append(Problem(str(path), error.what, error.cure))
+        cure = error.cure
+        if source.dataset == "cityscapes" and error.values:
+            cure = cityscapes.cure_of_values(error.values) or cure
+        problems.append(Problem(str(path), error.what, cure))
     if image is None or mask is None:
         return problems
     if image.shape[:2] != mask.shape:
         size, expected = (f"{shape[1]}x{shape[0]}" for shape in (mask.shape, image.shape))
         what = f"the mask is {size}, its image {source.locate(sample.image).name} is {expected}"
-        return [Problem(str(path), what, "find the pair that belongs together; neither is resized to fit")]
+        cure = "find the pair that belongs together; neither is resized to fit"
+        if image.shape[1::-1] == mask.shape and any("EXIF" in warning.what for warning in warnings):
+            what += ": the image carries an EXIF rotation, by which the mask was drawn"
+            cure = "save the image rotated, or the mask unrotated"
+        return [Problem(str(path), what, cure)]
     counts = np.bincount(mask.ravel(), minlength=VOID + 1)
     if counts[VOID] == mask.size:
         warnings.append(Problem(str(path), "every pixel of the mask is void", "it teaches nothing", "warning"))
@@ -102,24 +120,16 @@ def decode(source: Source, sample: Sample) -> Decoded | list[Problem]:
         pixels={int(label): int(counts[label]) for label in np.flatnonzero(counts)},
         image_checksum=image_checksum,
         mask_checksum=mask_checksum,
+        decoded_checksum=pixel_checksum(image),
     )
     return Decoded(entry, image, mask, warnings)
 
 
-def copies(index_splits: dict[str, list[Entry]]) -> dict[str, list[tuple[str, Entry]]]:
-    """Return the images that occur under several ids: checksum -> [(split, entry), ...]."""
-    found = defaultdict(list)
-    for split, entries in index_splits.items():
-        for entry in entries:
-            found[entry.image_checksum].append((split, entry))
-    return {checksum: places for checksum, places in found.items() if len(places) > 1}
-
-
-def leaked(index_splits: dict[str, list[Entry]]) -> set[str]:
-    """Return the ids of training images whose very bytes are also in another split."""
+def leaked(splits: dict[str, list[Entry]]) -> set[str]:
+    """Return the ids of training images whose very pixels are also in another split."""
     return {
         entry.id
-        for places in copies(index_splits).values()
+        for places in copies(splits)
         if any(split != "train" for split, _ in places)
         for split, entry in places
         if split == "train"
@@ -137,7 +147,7 @@ def check_whole(source: Source, splits: dict[str, list[Entry]]) -> Iterator[Prob
 
 
 def _check_copies(source: Source, splits: dict[str, list[Entry]]) -> Iterator[Problem]:
-    for places in copies(splits).values():
+    for places in copies(splits):
         paths = [(split, str(source.locate(entry.image))) for split, entry in places]
         first_split, first = next((place for place in paths if place[0] != "train"), paths[0])
         for split, path in paths:
@@ -182,40 +192,49 @@ def check(source: Source, workers: int = 1) -> list[Problem]:
 
 
 def check_prepared(data: Prepared, workers: int = 1) -> list[Problem]:
-    """Return all problems of a prepared data set: caches and original files against their checksums."""
+    """Return all problems of a prepared data set: our own files, and the original ones against their checksums."""
     problems: list[Problem] = []
-    for path in sorted(data.folder.glob("cache-*.json")):
-        try:
-            cache = data.cache(int(path.stem.removeprefix("cache-")))
-        except InputError as error:
-            problems.append(Problem(str(path), str(error).rstrip("."), "run `autoseg prepare` again"))
-            continue
+    with collect(problems):
+        if data.statistics != Statistics.of(data.index):
+            raise ProblemError(
+                data.folder / "statistics.json", "does not fit index.json", "run `autoseg prepare` again"
+            )
+    with collect(problems):
+        if (path := data.folder / "split.json").exists():
+            load_split(path, data)
+    for short_side in cache_sizes(data.folder):
+        problems += _check_cache(data, short_side, workers)
+    for found in in_parallel(lambda entry: _changed(data, entry), data.index.entries(), workers, "originals"):
+        problems += found
+    return problems
 
-        def intact(slot: Slot, cache: Cache = cache) -> bool:
+
+def _check_cache(data: Prepared, short_side: int, workers: int) -> list[Problem]:
+    problems: list[Problem] = []
+    with collect(problems):
+        cache = data.cache(short_side)
+
+        def intact(slot: Slot) -> bool:
             image, mask = cache.read(slot.id)
             return sha256(image.tobytes() + mask.tobytes()) == slot.checksum
 
         slots = cache.layout.slots
-        for slot, fine in zip(slots, in_parallel(intact, slots, workers, path.stem), strict=True):
+        for slot, fine in zip(slots, in_parallel(intact, slots, workers, cache.path.stem), strict=True):
             if not fine:
-                cure = f"remove {cache.path} and run `autoseg prepare` again"
+                what, cure = f"the bytes of '{slot.id}' changed since they were written", "remove the file and run"
+                problems.append(Problem(str(cache.path), what, f"{cure} `autoseg prepare` again"))
+    return problems
+
+
+def _changed(data: Prepared, entry: Entry) -> list[Problem]:
+    problems = []
+    for file, checksum in ((entry.image, entry.image_checksum), (entry.mask, entry.mask_checksum)):
+        place = locate(data.roots, file)
+        try:
+            if sha256(read_bytes(place)) != checksum:
                 problems.append(
-                    Problem(str(cache.path), f"the bytes of '{slot.id}' changed since they were written", cure)
+                    Problem(str(place), "the file changed since it was prepared", "run `autoseg prepare` again")
                 )
-
-    def changed(entry: Entry) -> list[Problem]:
-        found = []
-        for file, checksum in ((entry.image, entry.image_checksum), (entry.mask, entry.mask_checksum)):
-            place = locate(data.roots, file)
-            try:
-                if sha256(read_bytes(place)) != checksum:
-                    found.append(
-                        Problem(str(place), "the file changed since it was prepared", "run `autoseg prepare` again")
-                    )
-            except Unreadable as error:
-                found.append(Problem(str(place), error.what, error.cure))
-        return found
-
-    for found in in_parallel(changed, data.index.entries(), workers, "originals"):
-        problems += found
+        except Unreadable as error:
+            problems.append(Problem(str(place), error.what, error.cure))
     return problems

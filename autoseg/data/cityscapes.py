@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from autoseg.data.model import VOID, ClassInfo, Labels
-from autoseg.data.source import Sample, Source, directory, plain_values, unique_ids, whole_set
+from autoseg.data.source import Sample, Source, directory, files_below, plain_values, unique_ids, whole_set
 from autoseg.errors import unknown
 from autoseg.problems import Problem, collect
 
@@ -47,29 +48,43 @@ def find(root: str | Path, labels: str | None = None) -> Source:
             with collect(problems):
                 directory(root / part / split, f"Cityscapes' {part}/{split}/<city>")
     if labels is None:
-        labels = _KINDS[0] if any((root / "gtFine").glob(f"*/*/*_{_KINDS[0]}.png")) else _KINDS[1]
+        labels = _KINDS[0] if any((root / "gtFine").glob(f"*/*/[!.]*_{_KINDS[0]}.png")) else _KINDS[1]
     elif labels not in _KINDS:
         raise unknown("kind of label file", labels, _KINDS)
     suffix = f"_gtFine_{labels}.png"
     samples: list[Sample] = []
     for split in ("train", "val"):
-        images = sorted((root / "leftImg8bit" / split).glob(f"*/*{_IMAGE}"))
+        images = _in_cities(root / "leftImg8bit" / split, _IMAGE, problems)
         if not images and (root / "leftImg8bit" / split).is_dir():
             what, cure = f"no <city>/*{_IMAGE} in it", "unpack leftImg8bit_trainvaltest.zip"
             problems.append(Problem(str(root / "leftImg8bit" / split), what, cure))
         wanted = set()
         for image in images:
-            city, stem = image.parent.name, image.name.removesuffix(_IMAGE)
-            mask = f"gtFine/{split}/{city}/{stem}{suffix}"
+            mask = image.removesuffix(_IMAGE) + suffix
             wanted.add(mask)
-            samples.append(Sample(stem, split, f"data/leftImg8bit/{split}/{city}/{image.name}", f"data/{mask}"))
-        for path in sorted((root / "gtFine" / split).glob(f"*/*{suffix}")):
-            mask = path.relative_to(root).as_posix()
-            if mask not in wanted:
-                problems.append(Problem(str(path), "the mask has no image", "unpack leftImg8bit again"))
+            stem = mask.partition("/")[2].removesuffix(suffix)
+            samples.append(Sample(stem, split, f"data/leftImg8bit/{split}/{image}", f"data/gtFine/{split}/{mask}"))
+        problems += [
+            Problem(str(root / "gtFine" / split / mask), "the mask has no image", "unpack leftImg8bit again")
+            for mask in _in_cities(root / "gtFine" / split, suffix, problems)
+            if mask not in wanted
+        ]
     roots = {"data": root}
     samples, repeated = unique_ids(sorted(samples, key=lambda sample: (sample.split, sample.id)), roots)
     problems += whole_set(root, samples, {"train": 2975, "val": 500})
     classes = [ClassInfo(name=name, color=color) for name, color in _CLASSES.values()]
     values = _LABEL_IDS if labels == "labelIds" else plain_values(len(classes))
     return Source("cityscapes", roots, classes, Labels(values=values), samples, problems + repeated)
+
+
+def cure_of_values(strange: Sequence[int]) -> str | None:
+    """Return what to do about values that a mask should not hold, where the two kinds of label file were mixed up."""
+    if list(strange) == [VOID]:
+        return "these look like labelTrainIds: rename the file, or pass `--labels labelTrainIds`"
+    if max(strange) < len(_LABEL_IDS):
+        return "these look like labelIds: rename the file, or pass `--labels labelIds`"
+    return None
+
+
+def _in_cities(folder: Path, suffix: str, problems: list[Problem]) -> list[str]:
+    return [name for name in files_below(folder, problems) if name.endswith(suffix) and name.count("/") == 1]

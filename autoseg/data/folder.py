@@ -11,13 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from autoseg.data.model import VOID, ClassInfo, Labels
-from autoseg.data.source import Encoding, Sample, Source, directory, read_lines, unique_ids
+from autoseg.data.source import Encoding, Sample, Source, directory, files_below, read_lines, unique_ids
 from autoseg.data.voc import palette
 from autoseg.errors import InputError
 from autoseg.problems import Problem, ProblemError, collect
 
 _SPLITS = ("train", "val", "test")
 _IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
+_HEX = "#[0-9a-fA-F]{6}"
+_HEADING = {"name", "names", "class", "classes", "label", "labels", "id", "index", "color", "colour"}
+_HEADING |= {"r", "g", "b", "red", "green", "blue"}
 _MASK_FOLDERS = ("masks", "labels", "annotations")
 _LAYOUTS = (
     ("{split}", "{split}annot"),
@@ -47,6 +50,8 @@ def find(
     problems: list[Problem] = []
     for split, place in places.items():
         parts = [_below(root, part.strip()) for part in place.split(",")]
+        if len(parts) > 3:
+            raise InputError(f"--split {split}={place}: expected IMAGES,MASKS or IMAGES,MASKS,LIST or LIST.")
         with collect(problems):
             if len(parts) == 1:
                 found, wrong = _from_list(root, split, root / parts[0])
@@ -63,16 +68,11 @@ def find(
 def read_classes(path: Path) -> tuple[list[ClassInfo], Labels, Encoding]:
     """Read a class list: one class a line, a name, with its colour if masks are colour-coded.
 
-    "car", "car 64 0 128", "64 0 128 car" and "car,64,0,128" are all understood; lines are numbered from 0, a line
-    named `void` marks a value or colour that counts nowhere, and the classes after it close the gap.
+    "car", "car 64 0 128", "64 0 128 car", "car,64,0,128" and "car #400080" are all understood, with or without their
+    number before them; lines are numbered from 0, a line named `void` marks a value or colour that counts nowhere,
+    and the classes after it close the gap.
     """
-    classes: list[ClassInfo] = []
-    values: dict[int, int] = {}
-    colors: dict[str, int] = {}
-    lines = [line for line in read_lines(path) if not line.startswith("#")]
-    if lines and re.fullmatch(r"name\W+r\w*\W+g\w*\W+b\w*", lines[0].lower()):
-        lines = lines[1:]  # the heading of a CSV file
-    parsed = [_parse_class(path, line) for line in lines]
+    parsed = [_parse_class(path, line) for line in _class_lines(path)]
     with_color = [color is not None for _, color in parsed]
     if any(with_color) and not all(with_color):
         bare = parsed[with_color.index(False)][0]
@@ -86,14 +86,20 @@ def read_classes(path: Path) -> tuple[list[ClassInfo], Labels, Encoding]:
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"{path}: the class '{twice}' is named twice; names must differ.")
     drawn = iter(palette(len(names)))
+    classes: list[ClassInfo] = []
+    values: dict[int, int] = {}
+    colors: dict[str, int] = {}
     for value, (name, color) in enumerate(parsed):
         label = VOID if name.lower() == "void" else len(classes)
-        values[value] = label
         if color is not None:
             code = "#{:02x}{:02x}{:02x}".format(*color)
             if code in colors:
                 raise InputError(f"{path}: the colour {code} of '{name}' is another class's too; colours must differ.")
             colors[code] = label
+        elif value > VOID or (value == VOID and label != VOID):
+            raise InputError(f"{path}: '{name}' would be the value {value}; index masks have 0 to 254, 255 is void.")
+        else:
+            values[value] = label
         if label != VOID:
             classes.append(ClassInfo(name=name, color=color or next(drawn)))
     if colors:
@@ -101,15 +107,45 @@ def read_classes(path: Path) -> tuple[list[ClassInfo], Labels, Encoding]:
     return classes, Labels(values={**values, VOID: VOID}), "index"
 
 
+def _class_lines(path: Path) -> list[str]:
+    """Return the lines of a class list without comments, a heading, and numbers before all of them."""
+    lines = [line for line in read_lines(path) if not line.startswith("#") or re.match(rf"{_HEX}\W", line)]
+    if lines and _HEADING.issuperset(re.findall(r"\w+", lines[0].lower())):
+        lines = lines[1:]
+    numbered = [re.fullmatch(r"(\d+)\s*[\s,;:=]\s*([^\d\s].*)", line) for line in lines]
+    if not all(numbered):
+        return lines
+    found = [(int(match[1]), match[2]) for match in numbered if match]
+    if [number for number, _ in found] != list(range(len(found))):
+        raise InputError(
+            f"{path}: its lines are numbered, but not 0, 1, 2, ...; sort them, and fill gaps with lines named `void`."
+        )
+    return [line for _, line in found]
+
+
 def _parse_class(path: Path, line: str) -> tuple[str, tuple[int, int, int] | None]:
+    if match := re.fullmatch(rf"(?P<name>.+?)[\s,;]+(?P<code>{_HEX})|(?P<other>{_HEX})[\s,;]+(?P<last>.+)", line):
+        code = match["code"] or match["other"]
+        red, green, blue = bytes.fromhex(code[1:])
+        return _class_name(path, line, match["name"] or match["last"]), (red, green, blue)
     numbers = r"(\d{1,3})[\s,;]+(\d{1,3})[\s,;]+(\d{1,3})"
     for pattern in (rf"(?P<name>.*\D.*?)[\s,;]+{numbers}", rf"{numbers}[\s,;]+(?P<name>.*\D.*)"):
         if match := re.fullmatch(pattern, line):
             red, green, blue = (int(number) for number in match.groups() if number and number.isdigit())
             if max(red, green, blue) > 255:
                 raise InputError(f"{path}: '{line}' has a colour above 255.")
-            return match["name"].strip(" \t,;"), (red, green, blue)
-    return line, None
+            name = match["name"].strip(" \t,;")
+            # Four numbers in a row might be a colour with opacity; between commas a name may end in one.
+            if re.search(r"(^|\s)\d+$", name) and not re.search(r"[,;\t]", line):
+                raise InputError(f"{path}: '{line}' has more than three numbers; write 'name,R,G,B'.")
+            return _class_name(path, line, name), (red, green, blue)
+    return _class_name(path, line, line), None
+
+
+def _class_name(path: Path, line: str, name: str) -> str:
+    if re.search(r"[,;\t#]|[:=]\s*\d|(\b\d[\d.]*\s+){2}\d", name):
+        raise InputError(f"{path}: '{line}' is neither 'name' nor 'name R G B' nor 'name #rrggbb'.")
+    return name
 
 
 def _guess(root: Path) -> dict[str, str]:
@@ -127,12 +163,8 @@ def _guess(root: Path) -> dict[str, str]:
     )
 
 
-def _files(folder: Path) -> dict[str, Path]:
-    return {
-        path.relative_to(folder).as_posix(): path
-        for path in sorted(folder.rglob("*"))
-        if path.suffix.lower() in _IMAGES and not path.name.startswith(".")
-    }
+def _files(folder: Path, problems: list[Problem]) -> list[str]:
+    return [name for name in files_below(folder, problems) if Path(name).suffix.lower() in _IMAGES]
 
 
 def _stem(name: str) -> str:
@@ -142,9 +174,10 @@ def _stem(name: str) -> str:
 def _below(root: Path, name: str) -> str:
     """Return a place relative to `root`, which it must lie in: the index must not depend on where the data lie."""
     path = Path(name)
-    if path.is_absolute() and path.is_relative_to(root.resolve()):
-        path = path.relative_to(root.resolve())
-    if path.is_absolute():
+    for base in (root.absolute(), root.resolve()):  # the root may be given through a link, or its target
+        if path.is_relative_to(base):
+            path = path.relative_to(base)
+    if path.is_absolute() or ".." in path.parts:
         raise InputError(f"--split: '{name}' does not lie below {root}; give a `--root` that holds all splits.")
     return path.as_posix()
 
@@ -152,12 +185,13 @@ def _below(root: Path, name: str) -> str:
 def _from_folders(
     root: Path, split: str, images: str, masks: str, mask_suffix: str, names: list[str] | None
 ) -> tuple[list[Sample], list[Problem]]:
-    image_files = _files(directory(root / images, f"the images of {split}"))
-    mask_files = _files(directory(root / masks, f"the masks of {split}"))
+    problems: list[Problem] = []
+    image_files = _files(directory(root / images, f"the images of {split}"), problems)
+    mask_files = _files(directory(root / masks, f"the masks of {split}"), problems)
     if not image_files:
         raise ProblemError(root / images, "no image in it", f"{split} needs {', '.join(sorted(_IMAGES))} files")
     by_stem: dict[str, str] = {}
-    problems = [
+    problems += [
         Problem(str(root / masks / name), f"{known} is a mask of the same name", "keep one")
         for name in mask_files
         if (known := by_stem.setdefault(_stem(name), name)) is not name
@@ -169,7 +203,7 @@ def _from_folders(
             Problem(str(root / images / name), "the image is listed, but missing", "add it, or take it off the list")
             for name in sorted(listed - there)
         ]
-        image_files = {name: path for name, path in image_files.items() if _stem(name) in listed}
+        image_files = [name for name in image_files if _stem(name) in listed]
     samples = []
     for name in image_files:
         mask = by_stem.get(_stem(name) + mask_suffix)
@@ -195,9 +229,11 @@ def _from_list(root: Path, split: str, path: Path) -> tuple[list[Sample], list[P
     for number, line in enumerate(lines, 1):
         parts = re.split(r"\s*[\t,;]\s*", line) if re.search(r"[\t,;]", line) else line.split()
         if len(parts) != 2:
-            problems.append(
-                Problem(f"{path}:{number}", f"'{line}' is not 'image mask'", "write two paths a line, relative to root")
-            )
+            cure = "write two paths a line, relative to root; if they hold spaces, with a tab or comma between"
+            problems.append(Problem(f"{path}:{number}", f"'{line}' is not 'image mask'", cure))
+            continue
+        if any(".." in Path(part).parts for part in parts):
+            problems.append(Problem(f"{path}:{number}", f"'{line}' leaves the root", "give a `--root` that holds all"))
             continue
         image, mask = (_relative(root, part) for part in parts)
         samples.append(Sample(_stem(image), split, f"data/{image}", f"data/{mask}"))

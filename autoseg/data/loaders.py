@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from autoseg.data.augment import Augmentation, CenterView, normalize
+from autoseg.data.augment import Augmentation, CenterView, normalize, pad
 from autoseg.data.reading import Array
 from autoseg.errors import InputError
 
@@ -44,6 +45,10 @@ class Batches(Sampler[list[Key]]):
     ) -> None:
         if size < 1:
             raise InputError("there are no images to train on; check the split.")
+        if batch_size < max(1, world_size):
+            raise InputError(f"a batch of {batch_size} images: each of {world_size} processes needs at least one.")
+        if seed < 0:
+            raise InputError(f"seed {seed}: a seed is 0 or more.")
         self.size, self.batch_size, self.seed = size, batch_size, seed
         self.start, self.stop, self.rank, self.world_size = start, stop, rank, world_size
 
@@ -90,6 +95,16 @@ class EvalSamples(Dataset[Any]):
         return (image, mask) if self.view is None else self.view(image, mask)
 
 
+class Loader(DataLoader[Any]):
+    """A DataLoader that passes on what is wrong with a file as the sentence it is."""
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # a generator does all that an iterator must
+        try:
+            yield from super().__iter__()
+        except InputError as error:  # a worker's arrives wrapped in its traceback, the sentence last
+            raise InputError(str(error).rpartition("InputError: ")[2].strip()) from None
+
+
 def train_loader(
     read: Read,
     ids: Sequence[str],
@@ -104,10 +119,10 @@ def train_loader(
     world_size: int = 1,
 ) -> DataLoader[Any]:
     """Return a loader of `Batch`es `start` to `stop`; with several processes, `batch_size` is that of all together."""
-    return DataLoader(
+    return Loader(
         TrainSamples(read, ids, augmentation, seed),
         batch_sampler=Batches(len(ids), batch_size, seed, stop, start, rank, world_size),
-        **_common(workers),
+        **_common(workers, augmentation.crop),
     )
 
 
@@ -122,8 +137,10 @@ def eval_loader(
     world_size: int = 1,
 ) -> DataLoader[Any]:
     """Return a loader of `Batch`es over `ids` in order (each process its share); sizes differ without a `view`."""
+    if view is None and batch_size > 1:
+        raise InputError(f"a batch of {batch_size} images at original size: sizes differ; score one at a time.")
     samples = EvalSamples(read, ids[rank::world_size], view)
-    return DataLoader(samples, batch_size=batch_size, shuffle=False, **_common(workers))
+    return Loader(samples, batch_size=batch_size, shuffle=False, **_common(workers))
 
 
 def sample_seed(seed: int, epoch: int, index: int) -> int:
@@ -135,19 +152,19 @@ def sample_seed(seed: int, epoch: int, index: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}:{epoch}:{index}".encode(), digest_size=8).digest(), "little")
 
 
-def collate(samples: Sequence[tuple[Array, Array]]) -> Batch:
-    """Make a batch of samples: images normalised, masks as torch's losses want them."""
-    images = torch.from_numpy(normalize([image for image, _ in samples]))
-    masks = torch.from_numpy(np.stack([mask for _, mask in samples]))
-    return images, masks.long()
+def collate(samples: Sequence[tuple[Array, Array]], size: tuple[int, int] | None = None) -> Batch:
+    """Make a batch of samples: images normalised, masks as torch's losses want them, smaller ones padded to `size`."""
+    images, masks = zip(*samples, strict=True)
+    size = size or masks[0].shape
+    return torch.from_numpy(normalize(images, size)), torch.from_numpy(pad(masks, size)).long()
 
 
-def _common(workers: int) -> dict[str, Any]:
+def _common(workers: int, size: tuple[int, int] | None = None) -> dict[str, Any]:
     # A generator of its own: starting an epoch would otherwise draw from torch's global one, and a resumed training
     # would differ from one that went through.
     return {
         "num_workers": workers,
-        "collate_fn": collate,
+        "collate_fn": partial(collate, size=size),
         "generator": torch.Generator(),
         "pin_memory": torch.cuda.is_available(),
         "worker_init_fn": _outlive_signals,

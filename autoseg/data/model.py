@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from autoseg.errors import InputError
 from autoseg.files import fingerprint, read_json, write_json
+from autoseg.problems import ProblemError
 
 VOID = 255  # the label of pixels that count nowhere; every data set is mapped to it
 
@@ -44,23 +47,26 @@ class FileModel(Part):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read and check the file; an InputError names the file, the key and what was expected."""
-        content = read_json(path)
+        """Read and check the file; a problem names the file, the key and what was expected."""
+        try:
+            content = read_json(path)
+        except InputError as error:
+            raise ProblemError(path, str(error).removeprefix(f"{path}: ").rstrip("."), "make it again") from None
         found = content.pop("schema", None) if isinstance(content, dict) else None
         if found != cls.SCHEMA:
-            raise InputError(
-                f"{path}: key 'schema' is {found!r}, expected '{cls.SCHEMA}'; this is another kind of file."
-            )
+            what = f"key 'schema' is {found!r}, expected '{cls.SCHEMA}'"
+            raise ProblemError(path, what, "this is another kind of file")
         version = content.pop("version", None)
         if version != cls.VERSION:
-            raise InputError(f"{path}: key 'version' is {version!r}, this autoseg reads {cls.VERSION}; make it again.")
+            what = f"key 'version' is {version!r}, this autoseg reads {cls.VERSION}"
+            raise ProblemError(path, what, "make it again")
         try:
             return cls.model_validate(content)
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(str(part) for part in first["loc"]) or "(whole file)"
             more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-            raise InputError(f"{path}: key '{key}': {first['msg']}{more}.") from None
+            raise ProblemError(path, f"key '{key}': {first['msg']}{more}", "make it again") from None
 
 
 class ClassInfo(Part):
@@ -71,7 +77,10 @@ class ClassInfo(Part):
 
 
 class Labels(Part):
-    """What a mask file's values mean: every legal raw value (or "#rrggbb" colour) -> class number or void."""
+    """What a mask file's values mean: every legal raw value (or "#rrggbb" colour) -> class number or void.
+
+    Where both are given, masks hold values, and a palette must draw each in the colour of its class.
+    """
 
     values: dict[Label, Label] = {}
     colors: dict[str, Label] = {}
@@ -89,17 +98,19 @@ class Entry(Part):
     pixels: dict[Label, Count] = Field(description="class (255: void) -> number of pixels, at original size")
     image_checksum: Checksum
     mask_checksum: Checksum
+    decoded_checksum: Checksum = Field(description="of the image's pixels: copies share it, however they are stored")
 
 
 class Index(FileModel):
     """`index.json`: everything training needs to know of a data set without opening an image."""
 
     SCHEMA: ClassVar[str] = "autoseg.index"
+    VERSION: ClassVar[int] = 2
 
     dataset: str
     classes: list[ClassInfo]
     labels: Labels
-    splits: dict[str, list[Entry]]
+    splits: dict[str, Annotated[list[Entry], Field(min_length=1)]]
 
     @model_validator(mode="after")
     def _ids_are_unique(self) -> Self:
@@ -119,6 +130,15 @@ class Index(FileModel):
     def entries(self) -> list[Entry]:
         """Return the entries of all splits, in the order of the file."""
         return [entry for entries in self.splits.values() for entry in entries]
+
+
+def copies(splits: Mapping[str, list[Entry]]) -> list[list[tuple[str, Entry]]]:
+    """Return the images that occur under several ids, pixel for pixel: each with all its places (split, entry)."""
+    found = defaultdict(list)
+    for split, entries in splits.items():
+        for entry in entries:
+            found[entry.decoded_checksum].append((split, entry))
+    return [places for places in found.values() if len(places) > 1]
 
 
 class SplitStatistics(Part):

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +23,10 @@ from autoseg.data.prepared import Prepared
 from autoseg.data.reading import sha256
 from autoseg.data.source import Sample, Source
 from autoseg.errors import InputError
-from autoseg.files import fingerprint, read_json, to_json, writing
+from autoseg.files import fingerprint, writing
 from autoseg.problems import Problem, listing, refuse, warnings
 
-PREPARE_VERSION = 1  # raised when the same files would give other bytes
+PREPARE_VERSION = 2  # raised when the same files would give other bytes
 _BYTES_PER_ENTRY = 1500  # index.json and cache.json together, roughly
 
 
@@ -82,14 +82,17 @@ def prepare(
     if short_side < 1:
         raise InputError(f"the cache's short side is {short_side}; it must be at least 1 pixel.")
     refuse(f"the data set '{source.dataset}'", source.problems)
-    _keep_others(out, source)
-    items = _lay_out(source, short_side, workers)
-    with writing(out), _alone(out):
-        state = fingerprint([PREPARE_VERSION, short_side, leave_out_copies, [item.key for item in items]])
-        if _is_done(out, short_side, state):
+    with writing(out):
+        _keep_others(out, source, say)
+        items = _lay_out(source, short_side, workers)
+        meaning = [source.dataset, [info.model_dump(mode="json") for info in source.classes]]
+        keys = [item.key for item in items]
+        state = fingerprint([PREPARE_VERSION, meaning, short_side, leave_out_copies, keys])
+        if _is_done(out, source, short_side, state):  # before the lock: the folder may be read-only by now
             say(f"{out}: already prepared, nothing to do.")
             return Prepared.open(out)
-        return _run(source, out, short_side, workers, leave_out_copies, items, state, say)
+        with _alone(out, say):
+            return _run(source, out, short_side, workers, leave_out_copies, items, state, say)
 
 
 def require_room(folder: Path, need: int, say: Callable[[str], None]) -> None:
@@ -113,18 +116,27 @@ def readable(nbytes: int) -> str:
     return f"{nbytes / 1e9:.2f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.2f} MB"
 
 
-def _keep_others(out: Path, source: Source) -> None:
-    """Refuse a folder that is taken: a file, or another data set."""
+def _keep_others(out: Path, source: Source, say: Callable[[str], None]) -> None:
+    """Refuse a folder that is taken: a file, or another data set (no image, or no class, in common)."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: this is a file; give a folder with `--out`.")
-    if (out / "index.json").exists():
-        try:
-            content = read_json(out / "index.json")
-        except InputError:  # damaged: it is made again
-            return
-        known = content.get("dataset") if isinstance(content, dict) else None
-        if known != source.dataset:
-            raise InputError(f"{out}: holds the prepared data set '{known}'; choose another folder with `--out`.")
+    try:
+        known = Index.load(out / "index.json")
+    except InputError:  # none, or damaged, or of another version: it is made anew
+        return
+    names, new_names = ([info.name for info in classes] for classes in (known.classes, source.classes))
+    ids = {entry.id for entry in known.entries()}
+    if (
+        known.dataset != source.dataset
+        or set(names).isdisjoint(new_names)
+        or ids.isdisjoint(sample.id for sample in source.samples)
+    ):
+        raise InputError(
+            f"{out}: holds the prepared data set '{known.dataset}' of {len(ids)} images and {len(names)} classes, "
+            "which is another one; choose another folder with `--out`."
+        )
+    if names != new_names:
+        say(f"{out}: the class list changed; the data set is prepared anew.")
 
 
 def _lay_out(source: Source, short_side: int, workers: int) -> list[_Item]:
@@ -144,16 +156,25 @@ def _lay_out(source: Source, short_side: int, workers: int) -> list[_Item]:
     return items
 
 
-def _is_done(out: Path, short_side: int, state: str) -> bool:
-    packed, layout = cache_paths(out, short_side)
-    needed = [packed, layout, out / "index.json", out / "statistics.json", out / "source.json"]
-    if not all(path.exists() for path in needed):
-        return False
+def _is_done(out: Path, source: Source, short_side: int, state: str) -> bool:
+    """Return whether all is there and fits together; roots that have moved are noted."""
+    packed, layout_path = cache_paths(out, short_side)
     try:
-        known = SourcePaths.load(out / "source.json").states.get(str(short_side))
-        return known == state and packed.stat().st_size == CacheLayout.load(layout).nbytes
-    except InputError:  # one of our own files is damaged: make it again
+        paths, index = SourcePaths.load(out / "source.json"), Index.load(out / "index.json")
+        layout, statistics = CacheLayout.load(layout_path), Statistics.load(out / "statistics.json")
+        size = packed.stat().st_size
+    except (InputError, FileNotFoundError):  # one of our own files is lost or damaged: make it again
         return False
+    if (
+        paths.states.get(str(short_side)) != state
+        or layout.index != index.fingerprint()
+        or statistics != Statistics.of(index)
+        or size != layout.nbytes
+    ):
+        return False
+    if paths.roots != (roots := _written_roots(source, out)):
+        SourcePaths(roots=roots, states=paths.states).save(out / "source.json")
+    return True
 
 
 def _run(
@@ -263,26 +284,37 @@ def _publish(source: Source, out: Path, index: Index, layout: CacheLayout, state
     packed, layout_path = cache_paths(out, layout.short_side)
     index_path, source_path = out / "index.json", out / "source.json"
     states: dict[str, str] = {}
-    if index_path.exists() and source_path.exists():
-        if index_path.read_bytes() == to_json(index.content()).encode():
-            states = dict(SourcePaths.load(source_path).states)
-        else:
-            index_path.unlink()
+    try:
+        kept = Index.load(index_path) == index
+    except InputError:  # lost or damaged
+        kept = False
+    if kept:
+        with suppress(InputError):  # without it, caches of other sizes are made again when they are asked for
+            states = SourcePaths.load(source_path).states
+    else:
+        index_path.unlink(missing_ok=True)
     packed.with_name(f".{packed.name}.part").replace(packed)
     layout.save(layout_path)
     Statistics.of(index).save(out / "statistics.json")
-    roots = {name: _relative_if_inside(path, out) for name, path in source.roots.items()}
+    roots = _written_roots(source, out)
     SourcePaths(roots=roots, states={**states, str(layout.short_side): state}).save(source_path)
     index.save(index_path)
+    for path in (layout_path, out / "statistics.json", source_path, index_path):
+        for torn in out.glob(f".{path.name}.*.part"):  # what a kill left of an atomic write
+            torn.unlink()
 
 
-def _relative_if_inside(path: Path, folder: Path) -> str:
-    path, folder = path.resolve(), folder.resolve()
-    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
+def _written_roots(source: Source, out: Path) -> dict[str, str]:
+    """Return where the original files lie: relative to the folder if inside, so that both can be moved together."""
+    written, base = {}, out.resolve()
+    for name, root in source.roots.items():
+        path = root.resolve()
+        written[name] = path.relative_to(base).as_posix() if path.is_relative_to(base) else str(path)
+    return written
 
 
 @contextmanager
-def _alone(out: Path) -> Iterator[None]:
+def _alone(out: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Keep a second `prepare` out of the folder; the lock ends with the process, however that ends."""
     out.mkdir(parents=True, exist_ok=True)
     with open(out / ".lock", "w") as lock:
@@ -290,4 +322,6 @@ def _alone(out: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(f"{out}: another `autoseg prepare` is at work in this folder; wait for it.") from None
+        except OSError as error:
+            say(f"{out}: this file system has no locks ({error.strerror}); see that no second `prepare` runs in it.")
         yield

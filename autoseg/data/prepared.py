@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Self
 
 from autoseg.data.cache import Cache
 from autoseg.data.model import VOID, Entry, Index, SourcePaths, Statistics
-from autoseg.data.reading import Array, Unreadable, decode_image, decode_mask, read_bytes
+from autoseg.data.reading import Array, Unreadable, decode_image, decode_mask, read_bytes, sha256
 from autoseg.data.source import locate
 from autoseg.errors import InputError
 from autoseg.files import fingerprint
@@ -32,7 +32,7 @@ class Prepared:
     def open(cls, folder: str | os.PathLike[str], roots: Mapping[str, str | Path] | None = None) -> Self:
         """Open a prepared data set; `roots` replaces folders of original files that have moved."""
         folder = Path(folder)
-        if not (folder / "index.json").exists():
+        if not os.path.exists(folder / "index.json"):  # which, unlike Path's, takes any name
             raise InputError(f"{folder}: no index.json in it; run `autoseg prepare ... --out {folder}` first.")
         known = SourcePaths.load(folder / "source.json").roots
         return cls(
@@ -84,13 +84,16 @@ class Prepared:
     def read(self, name: str) -> tuple[Array, Array]:
         """Return image (H, W, 3) and mask (H, W) of a sample at original size, from its original files."""
         entry = self._entries[name]
-        path = locate(self.roots, entry.image)
+        image = self._decode(entry.image, entry.image_checksum, decode_image)
+        labels = partial(decode_mask, encoding=entry.encoding, labels=self.index.labels)
+        return image, self._decode(entry.mask, entry.mask_checksum, labels)
+
+    def _decode(self, file: str, checksum: str, decode: Callable[[bytes], Array]) -> Array:
+        path = locate(self.roots, file)
         try:
-            image = decode_image(read_bytes(path))
-            path = locate(self.roots, entry.mask)
-            mask = decode_mask(read_bytes(path), entry.encoding, self.index.labels)
+            content = read_bytes(path)
+            if sha256(content) != checksum:
+                raise InputError(f"{path}: the file changed since it was prepared; run `autoseg prepare` again.")
+            return decode(content)
         except Unreadable as error:
             raise InputError(f"{path}: {error.what}, although it was fine when prepared; {error.cure}.") from None
-        if image.shape[:2] != (entry.height, entry.width) or mask.shape != image.shape[:2]:
-            raise InputError(f"{path}: its size changed since it was prepared; run `autoseg prepare` again.")
-        return image, mask

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-import struct
-import zlib
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,22 +15,27 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from autoseg.data import mat
 from autoseg.data.model import VOID, Labels
+
+# Large pictures are read like any other; Pillow refuses only those past twice its limit.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 Array = NDArray[np.uint8]
 
 _AGAIN = "fetch the file again"
 _EXIF_ORIENTATION = 0x0112
-_MAT_MATRIX, _MAT_COMPRESSED, _MAT_FLAGS = 14, 15, (6, 8)  # a matrix begins with its flags: type 6, 8 bytes
+_LOSSLESS = ("PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")  # formats a mask may have; two of them only in one form
 
 
 class Unreadable(Exception):
-    """A file that cannot be used: what was found, and what to do."""
+    """A file that cannot be used: what was found, what to do, and the values of a mask that have no meaning."""
 
-    def __init__(self, what: str, cure: str = _AGAIN) -> None:
+    def __init__(self, what: str, cure: str = _AGAIN, values: Sequence[int] = ()) -> None:
         super().__init__(what)
         self.what = what
         self.cure = cure
+        self.values = values
 
 
 @dataclass(frozen=True)
@@ -87,30 +92,41 @@ def decode_image(content: bytes) -> Array:
     with _decoding("an image"), Image.open(io.BytesIO(content)) as image:
         if image.mode == "CMYK":
             raise Unreadable("the image is CMYK, whose colours depend on the print profile", "convert it to RGB")
-        if image.mode.startswith(("I", "F")):
-            raise Unreadable(f"the image has more than 8 bits a channel (mode {image.mode})", "convert it to 8 bits")
+        _require_eight_bits(image, "image")
         return np.array(image.convert("RGB"))
 
 
 def decode_mask(content: bytes, encoding: str, labels: Labels) -> Array:
     """Return (H, W) class numbers and void from a mask file's bytes; an unknown value or colour is unreadable."""
+    drawn: list[int] | None = None
     if encoding == "sbd":
         raw = _decode_mat(content)
     else:
         with _decoding("a mask"), Image.open(io.BytesIO(content)) as image:
+            _require_lossless(image, content)
             if encoding == "color":
+                _require_eight_bits(image, "mask")
                 return _from_colors(np.array(image.convert("RGB")), _color_table(tuple(labels.colors.items())))
             raw = _indices(image)
+            if image.mode == "P" and labels.colors:
+                drawn = [*(image.getpalette() or []), *[0] * 768]
     table, known = _value_table(tuple(labels.values.items()))
     present = np.bincount(raw.ravel(), minlength=256) > 0
     if (strange := np.flatnonzero(present & ~known)).size:
-        raise Unreadable(*_strange_values(strange.tolist(), labels))
+        raise _strange_values(strange.tolist(), labels)
+    if drawn is not None:
+        _require_palette(drawn, np.flatnonzero(present).tolist(), labels)
     return table[raw]
 
 
 def sha256(content: bytes | memoryview) -> str:
     """Return the checksum of bytes as 64 hex digits."""
     return hashlib.sha256(content).hexdigest()
+
+
+def pixel_checksum(image: Array) -> str:
+    """Return the checksum of a decoded image: the same for a copy in another format or with other metadata."""
+    return sha256(str(image.shape).encode() + image.tobytes())
 
 
 class _decoding:
@@ -134,6 +150,36 @@ class _decoding:
         raise Unreadable(f"the file is broken ({type(error).__name__}: {error})") from None
 
 
+def _require_eight_bits(image: Image.Image, what: str) -> None:
+    # Pillow drops the lower half of 16-bit colours without a word; only the stored form tells.
+    if image.mode.startswith(("I", "F")) or ";16" in str(getattr(image, "tile", "")):
+        raise Unreadable(f"the {what} has more than 8 bits a channel (mode {image.mode})", "convert it to 8 bits")
+
+
+def _require_lossless(image: Image.Image, content: bytes) -> None:
+    lossy = (
+        image.format not in _LOSSLESS
+        or (image.format == "WEBP" and b"VP8L" not in content)
+        or (image.format == "TIFF" and image.info.get("compression") == "jpeg")
+    )
+    if lossy:
+        raise Unreadable(
+            f"the mask is stored as {image.format}, which blurs labels at their borders",
+            "take the original mask and store it as PNG; what was lost cannot be restored",
+        )
+
+
+def _require_palette(drawn: list[int], present: list[int], labels: Labels) -> None:
+    """Refuse a palette that was re-ordered, as by quantising colours: its numbers are no longer the classes'."""
+    for value in present:
+        color = "#{:02x}{:02x}{:02x}".format(*drawn[3 * value : 3 * value + 3])
+        if value != VOID and labels.colors.get(color) != labels.values[value]:
+            raise Unreadable(
+                f"the palette draws the value {value} as {color}, which is not its class's colour: it was re-ordered",
+                "take the palette PNG from the original archive, or save the class numbers as greyscale",
+            )
+
+
 def _indices(image: Image.Image) -> Array:
     if image.mode in ("P", "L", "1"):
         return np.array(image).astype(np.uint8)
@@ -152,35 +198,18 @@ def _indices(image: Image.Image) -> Array:
 
 
 def _decode_mat(content: bytes) -> Array:
-    from scipy.io import loadmat
-
     with _decoding("a MATLAB file"):
-        _verify_mat(content)
-        mat = loadmat(io.BytesIO(content), variable_names=["GTcls"])  # type: ignore[arg-type]  # any file does
-        if "GTcls" not in mat:
-            raise Unreadable("the MATLAB file has no 'GTcls'", "take the folder `cls` of SBD, not `inst`")
-        labels = np.ascontiguousarray(mat["GTcls"][0]["Segmentation"][0], dtype=np.uint8)
-        if labels.ndim != 2 or not labels.size:
-            raise Unreadable(f"'GTcls' holds a segmentation of shape {labels.shape}, not a picture")
-        return labels
-
-
-def _verify_mat(content: bytes) -> None:
-    """Walk through a MATLAB 5 file and check its compressed parts: scipy crashes the interpreter on damaged ones."""
-    order = {b"IM": "<", b"MI": ">"}.get(content[126:128])
-    if order is None:
-        raise Unreadable("the file is not a MATLAB 5 file")
-    place = 128
-    while place < len(content):
-        kind, length = struct.unpack_from(f"{order}II", content, place)
-        part = content[place + 8 : place + 8 + length]
-        if len(part) < length:
-            raise Unreadable("the file is truncated")
-        if kind == _MAT_COMPRESSED:
-            zlib.decompress(part)  # raises unless its checksum is right
-        elif kind != _MAT_MATRIX or struct.unpack_from(f"{order}II", part) != _MAT_FLAGS:
-            raise Unreadable("the file is broken (an unknown MATLAB element)")
-        place += 8 + length
+        try:
+            raw = mat.read_field(content, "GTcls", "Segmentation")
+        except KeyError as error:
+            raise Unreadable(f"the MATLAB file has no {error}", "take the folder `cls` of SBD, not `inst`") from None
+        if raw.ndim != 2 or not raw.size:
+            raise Unreadable(f"'GTcls' holds a segmentation of shape {raw.shape}, not a picture")
+        with np.errstate(invalid="ignore"):
+            labels = np.clip(raw, 0, VOID).astype(np.uint8)
+        if not (labels == raw).all():
+            raise Unreadable("'GTcls' holds a segmentation of other numbers than 0 to 255")
+        return np.ascontiguousarray(labels)
 
 
 @lru_cache
@@ -213,17 +242,10 @@ def _from_colors(rgb: Array, table: tuple[NDArray[np.int32], Array]) -> Array:
     return classes[place]
 
 
-def _strange_values(strange: list[int], labels: Labels) -> tuple[str, str]:
+def _strange_values(strange: list[int], labels: Labels) -> Unreadable:
     shown = ", ".join(map(str, strange[:8])) + (", ..." if len(strange) > 8 else "")
     legal = sorted(raw for raw in labels.values if raw != VOID)
     expected = f"{legal[0]}-{legal[-1]}" + (f" and {VOID} (void)" if VOID in labels.values else "")
-    return f"the mask holds the values {shown}; expected {expected}", _cure_of_values(strange, labels)
-
-
-def _cure_of_values(strange: list[int], labels: Labels) -> str:
-    is_cityscapes_train_ids = len(labels.values) == 20 and labels.values.get(18) == 18
-    if is_cityscapes_train_ids and max(strange) <= 33:
-        return "these look like labelIds: rename the file, or pass `--labels labelIds`"
-    if strange == [VOID]:
-        return "these look like labelTrainIds: rename the file, or pass `--labels labelTrainIds`"
-    return "check the class list, and that the mask was not saved through a colour or greyscale conversion"
+    what = f"the mask holds the values {shown}; expected {expected}"
+    cure = "check the class list, and that the mask was not saved through a colour or greyscale conversion"
+    return Unreadable(what, cure, strange)

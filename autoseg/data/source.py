@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -63,10 +64,50 @@ def plain_values(num_classes: int) -> dict[int, int]:
 def directory(path: str | Path, what: str) -> Path:
     """Return `path` as a folder that exists, or raise a problem that says what it should hold."""
     path = Path(path).expanduser()
-    if not path.is_dir():
-        found = "this is a file, not a folder" if path.exists() else "the folder does not exist"
+    if not os.path.isdir(path):  # which, unlike Path's, takes any name
+        found = "this is a file, not a folder" if os.path.exists(path) else "the folder does not exist"
         raise ProblemError(path, found, f"give the folder that holds {what}")
+    if (shown := printable(path.resolve())) != str(path.resolve()):
+        raise ProblemError(shown, "the folder's name is not UTF-8", "rename it")
     return path
+
+
+def printable(path: str | Path) -> str:
+    r"""Return a path that can be printed and stored: bytes that are not UTF-8 become \\x...
+
+    >>> printable("b\udce4r.png")
+    'b\\xe4r.png'
+    """
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def files_below(folder: Path, problems: list[Problem]) -> list[str]:
+    """Return the names of all files below a folder, relative to it, sorted.
+
+    Links to folders are followed, except into themselves; hidden files (macOS's `._*`) are left out, and those whose
+    names are not UTF-8, which no index could hold, become problems.
+    """
+
+    def walk(place: str, above: tuple[str, ...]) -> Iterator[str]:
+        real = os.path.realpath(place)
+        if real in above:
+            return
+        try:
+            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        except OSError as error:
+            cure = "check its permissions"
+            raise ProblemError(place, f"the folder cannot be listed ({error.strerror})", cure) from None
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir():
+                yield from walk(entry.path, (*above, real))
+            elif (shown := printable(entry.path)) != entry.path:
+                problems.append(Problem(shown, "the file's name is not UTF-8", "rename the file"))
+            else:
+                yield os.path.relpath(entry.path, folder)
+
+    return list(walk(str(folder), ())) if folder.is_dir() else []
 
 
 def read_lines(path: Path) -> list[str]:
@@ -87,11 +128,11 @@ def read_lines(path: Path) -> list[str]:
 def whole_set(root: Path, samples: Iterable[Sample], expected: Mapping[str, int]) -> list[Problem]:
     """Return a remark for each split that has not as many images as the published set."""
     counts = Counter(sample.split for sample in samples)
+    cure = "fetch the rest, unless a part of it is meant"
     return [
         Problem(str(root), f"{split} has {counts[split]:,} images, the published set {number:,}", cure, "warning")
         for split, number in expected.items()
         if counts[split] != number
-        for cure in ["fetch the rest, unless a part of it is meant"]
     ]
 
 

@@ -13,11 +13,11 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from autoseg.data import cityscapes, voc
-from autoseg.data.check import copies
-from autoseg.data.model import Checksum, FileModel, Index
+from autoseg.data.model import Checksum, FileModel, Index, copies
 from autoseg.data.prepared import Prepared
 from autoseg.errors import InputError
 from autoseg.files import fingerprint
+from autoseg.problems import ProblemError
 
 # What the paper holds out; a fifth elsewhere.
 DEFAULT_HOLD_OUT: dict[str, int | float] = {"voc": voc.HOLD_OUT, "cityscapes": cityscapes.HOLD_OUT}
@@ -38,7 +38,7 @@ class Split(FileModel):
     train: Ids
     hold_out: Ids
     val: Ids
-    checksums: dict[str, Checksum] = Field(description="of the ids and image checksums of each part")
+    checksums: dict[str, Checksum] = Field(description="of the ids and pixel checksums of each part")
 
     @property
     def whole_train(self) -> list[str]:
@@ -59,6 +59,8 @@ def make_split(index: Index, hold_out: int | float | None = None, seed: int = 0)
     The images with the least hash of (seed, id) are held out: no random generator whose stream could change. An image
     that occurs twice in the training set is never held out, so no copy of a held-out image is trained on.
     """
+    if seed < 0:
+        raise InputError(f"seed {seed}: a seed is 0 or more.")
     if hold_out is None:
         hold_out = DEFAULT_HOLD_OUT.get(index.dataset, _ELSEWHERE)
     for part in ("train", "val"):
@@ -66,7 +68,7 @@ def make_split(index: Index, hold_out: int | float | None = None, seed: int = 0)
             raise InputError(f"the data set '{index.dataset}' has no {part} images; a split needs train and val.")
     entries = index.splits["train"]
     count = _count(hold_out, len(entries))
-    twice = {entry.id for places in copies(index.splits).values() for _, entry in places}
+    twice = {entry.id for places in copies(index.splits) for _, entry in places}
     single = [entry.id for entry in entries if entry.id not in twice]
     if count > len(single):
         raise InputError(
@@ -86,20 +88,21 @@ def load_split(path: str | os.PathLike[str], data: Prepared) -> Split:
     """Read a split and check it against the data set: the same index, known images, parts disjoint by content."""
     split = Split.load(path)
     if split.index != data.index_checksum:
-        raise InputError(
-            f"{path}: key 'index': made for another index than {data.folder}/index.json; run `autoseg split`."
-        )
+        what = f"key 'index': made for another index than {data.folder}/index.json"
+        raise ProblemError(path, what, "run `autoseg split` again")
     known = {entry.id for entry in data.index.entries()}
     for part in PARTS:
         if strange := set(getattr(split, part)) - known:
-            raise InputError(f"{path}: key '{part}': '{min(strange)}' is not in {data.folder}/index.json.")
+            what = f"key '{part}': '{min(strange)}' is not in {data.folder}/index.json"
+            raise ProblemError(path, what, "run `autoseg split` again")
     try:
         checksums = _prove_disjoint(data.index, {part: getattr(split, part) for part in PARTS})
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise ProblemError(path, str(error).rstrip("."), "run `autoseg split` again") from None
     if checksums != split.checksums:
         part = next(part for part in PARTS if checksums[part] != split.checksums.get(part))
-        raise InputError(f"{path}: key 'checksums.{part}' does not fit the images; the file was edited, make it again.")
+        what = f"key 'checksums.{part}' does not fit the images"
+        raise ProblemError(path, what, "the file was edited, run `autoseg split` again")
     return split
 
 
@@ -133,7 +136,7 @@ def _count(hold_out: int | float, available: int) -> int:
 
 def _prove_disjoint(index: Index, parts: dict[str, list[str]]) -> dict[str, str]:
     """Return the checksum of each part, once no image is in two of them, neither by id nor by content."""
-    content = {entry.id: entry.image_checksum for entry in index.entries()}
+    content = {entry.id: entry.decoded_checksum for entry in index.entries()}
     for one, other in combinations(parts, 2):
         first = {content[name]: name for name in parts[one]}
         for name in parts[other]:

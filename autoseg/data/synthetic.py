@@ -172,12 +172,15 @@ def _make(
     from autoseg.data.prepare import require_room
 
     marker = folder / "synthetic.json"
-    if folder.exists() and any(folder.iterdir()):
-        if not marker.exists():
-            raise InputError(f"{folder}: holds files that are not a synthetic data set; choose another folder.")
-        if to_json(read_json(marker)) != to_json(settings):
-            shutil.rmtree(folder)
-    missing = [s for s in samples if not (folder / s.image.removeprefix("data/")).exists()]
+    with writing(folder):
+        if folder.exists() and any(folder.iterdir()):
+            if not marker.exists():
+                raise InputError(f"{folder}: holds files that are not a synthetic data set; choose another folder.")
+            if _settings_of(marker) != to_json(settings):
+                say(f"{folder}: holds scenes of other settings, which are replaced.")
+                shutil.rmtree(folder)
+    files = [[folder / name.removeprefix("data/") for name in (s.image, s.mask)] for s in samples]
+    missing = [s for s, pair in zip(samples, files, strict=True) if not all(path.exists() for path in pair)]
     if not missing:
         return
     size, seed = settings["size"], settings["seed"]
@@ -189,7 +192,6 @@ def _make(
         image, mask = scene(size, seed, sample.split, int(sample.id.rpartition("-")[2]))
         drawn = Image.fromarray(mask)
         drawn.putpalette(palette)
-        # The image last: once it is there, the mask is.
         for name, picture in ((sample.mask, drawn), (sample.image, Image.fromarray(image))):
             content = io.BytesIO()
             picture.save(content, "PNG", compress_level=1)
@@ -200,3 +202,10 @@ def _make(
         write_json(marker, settings)
         for _ in in_parallel(draw, missing, workers, "drawing"):
             pass
+
+
+def _settings_of(marker: Path) -> str | None:
+    try:
+        return to_json(read_json(marker))
+    except InputError:  # damaged: the scenes are drawn anew
+        return None

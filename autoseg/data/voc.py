@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from autoseg.data.model import ClassInfo, Labels
-from autoseg.data.source import Sample, Source, directory, plain_values, read_lines, unique_ids, whole_set
+from autoseg.data.source import Sample, Source, directory, files_below, plain_values, read_lines, whole_set
 from autoseg.errors import InputError
 from autoseg.problems import Problem, collect
 
@@ -34,6 +34,7 @@ NAMES = [
     "tvmonitor",
 ]
 HOLD_OUT = 1500
+_CONVERTED = "SegmentationClassAug"
 _SBD_PLACES = ("VOCaug/dataset", "VOCaug", "sbd", "SBD", "benchmark_RELEASE/dataset", "dataset")
 
 
@@ -62,15 +63,8 @@ def find(root: str | Path, sbd: str | Path | None = None) -> Source:
     problems: list[Problem] = []
     train, val = _read_list(voc, "train", problems), _read_list(voc, "val", problems)
     masks = {name: Sample(name, "train", _voc_image(name), f"voc/SegmentationClass/{name}.png") for name in train}
-    converted = voc / "SegmentationClassAug"
-    if str(sbd) == "none":
-        extra: dict[str, Sample] = {}
-    elif sbd is None and converted.is_dir():
-        extra = _find_converted(voc, converted)
-    else:
-        folder = _find_sbd(voc, sbd)
-        roots["sbd"] = folder
-        extra = _find_mats(voc, folder, problems)
+    expected = {"train": 1464 if str(sbd) == "none" else 10_582, "val": 1449}
+    extra = {} if str(sbd) == "none" else _find_extra(voc, sbd, roots, problems)
     merged = {**extra, **masks}
     leaked = set(val) & set(train)  # SBD's share of val is taken out below; VOC's own lists must not overlap
     problems += [
@@ -85,11 +79,12 @@ def find(root: str | Path, sbd: str | Path | None = None) -> Source:
     samples += [
         Sample(name, "val", _voc_image(name), f"voc/SegmentationClass/{name}.png") for name in sorted(set(val) - leaked)
     ]
-    samples, repeated = unique_ids(samples, roots)
     problems += _check_own_trainaug(voc, val)
-    problems += whole_set(voc, samples, {"train": len(train) if str(sbd) == "none" else 10_582, "val": 1449})
+    problems += whole_set(voc, samples, expected)
     classes = [ClassInfo(name=name, color=color) for name, color in zip(NAMES, palette(21), strict=True)]
-    return Source("voc", roots, classes, Labels(values=plain_values(21)), samples, problems + repeated)
+    colors = {"#{:02x}{:02x}{:02x}".format(*info.color): number for number, info in enumerate(classes)}
+    labels = Labels(values=plain_values(21), colors=colors)
+    return Source("voc", roots, classes, labels, samples, problems)
 
 
 def _voc_image(name: str) -> str:
@@ -126,20 +121,41 @@ def _check_own_trainaug(voc: Path, val: list[str]) -> list[Problem]:
     return problems
 
 
-def _find_sbd(voc: Path, given: str | Path | None) -> Path:
+def _find_extra(
+    voc: Path, given: str | Path | None, roots: dict[str, Path], problems: list[Problem]
+) -> dict[str, Sample]:
+    """Return SBD's masks: from the folder given, else as released or as converted, whichever has more."""
+    converted = {} if given is not None else _find_converted(voc, problems)
+    sbd = _find_sbd(voc, given)
+    if sbd is None and not converted:
+        looked = given if given is not None else voc.parent
+        empty = " (it is empty)" if (voc / _CONVERTED).is_dir() else ""
+        raise InputError(
+            f"{looked}: found neither SBD (a folder with cls/*.mat, train.txt, val.txt) nor masks in VOC2012/"
+            f"{_CONVERTED}{empty}; give its folder with `--sbd`, or `--sbd none` to train on VOC's own masks alone."
+        )
+    if sbd is None:
+        return converted
+    wrong: list[Problem] = []
+    released = _find_mats(voc, sbd, wrong)
+    if converted:
+        used, other = (voc / _CONVERTED, sbd) if len(converted) >= len(released) else (sbd, voc / _CONVERTED)
+        what = f"{len(converted):,} converted masks in {_CONVERTED} and {len(released):,} of SBD in {sbd}"
+        problems.append(Problem(str(voc), what, f"{used} is used; move it away to use {other}", "warning"))
+        if used != sbd:
+            return converted
+    roots["sbd"] = sbd
+    problems += wrong
+    return released
+
+
+def _find_sbd(voc: Path, given: str | Path | None) -> Path | None:
     if given is not None:
         top = directory(given, "SBD (cls/, train.txt, val.txt)")
         places = [top, top / "dataset", top / "benchmark_RELEASE" / "dataset"]
     else:
         places = [parent / place for parent in (voc.parent, voc.parent.parent) for place in _SBD_PLACES]
-    for place in places:
-        if (place / "cls").is_dir():
-            return place
-    looked = given if given is not None else voc.parent
-    raise InputError(
-        f"{looked}: found neither SBD (a folder with cls/*.mat, train.txt, val.txt) nor VOC2012/SegmentationClassAug; "
-        "give its folder with `--sbd`, or `--sbd none` to train on VOC's own masks alone."
-    )
+    return next((place for place in places if (place / "cls").is_dir()), None)
 
 
 def _find_mats(voc: Path, sbd: Path, problems: list[Problem]) -> dict[str, Sample]:
@@ -157,6 +173,7 @@ def _find_mats(voc: Path, sbd: Path, problems: list[Problem]) -> dict[str, Sampl
     return samples
 
 
-def _find_converted(voc: Path, folder: Path) -> dict[str, Sample]:
-    names = [path.stem for path in folder.glob("*.png")]
-    return {name: Sample(name, "train", _voc_image(name), f"voc/{folder.name}/{name}.png") for name in names}
+def _find_converted(voc: Path, problems: list[Problem]) -> dict[str, Sample]:
+    files = files_below(voc / _CONVERTED, problems)
+    names = [name.removesuffix(".png") for name in files if name.endswith(".png") and "/" not in name]
+    return {name: Sample(name, "train", _voc_image(name), f"voc/{_CONVERTED}/{name}.png") for name in names}

@@ -50,12 +50,12 @@ def save_list(path: Path, names: list[str]) -> None:
     path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
 
 
-def save_sbd_mat(path: Path, mask: np.ndarray) -> None:
+def save_sbd_mat(path: Path, mask: np.ndarray, compress: bool = True) -> None:
     """As SBD has it: a 1 x 1 struct array GTcls with Segmentation, Boundaries and CategoriesPresent."""
     path.parent.mkdir(parents=True, exist_ok=True)
     classes = np.setdiff1d(np.unique(mask), [0]).astype(np.uint8)
     fields = {"Segmentation": mask, "Boundaries": np.zeros((20, 1), object), "CategoriesPresent": classes}
-    savemat(path, {"GTcls": fields}, do_compression=True)
+    savemat(path, {"GTcls": fields}, do_compression=compress)
 
 
 VOC_TRAIN, VOC_VAL = ["2007_000032", "2007_000039"], ["2007_000033", "2008_000001"]

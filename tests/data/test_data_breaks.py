@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 
+import cv2
 import numpy as np
 import pytest
 from data_trees import (
@@ -17,11 +20,13 @@ from data_trees import (
     save_jpeg,
     save_list,
     save_png,
+    save_sbd_mat,
     voc_tree,
 )
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from scipy.io import savemat
 
 from autoseg.data import cityscapes, folder, voc
 from autoseg.data.check import check
@@ -60,6 +65,32 @@ def resave(mode):
     return change
 
 
+def as_format(name, **options):
+    """Store the values of a mask as a picture of another format, under the old name."""
+
+    def change(path):
+        with Image.open(path) as image:
+            values = np.array(image)
+        Image.fromarray(np.minimum(values, 20)).save(path, format=name, **options)
+
+    return change
+
+
+def requantize(path):
+    with Image.open(path) as image:
+        rgb = image.convert("RGB")
+    rgb.convert("P", palette=Image.Palette.ADAPTIVE).save(path)
+
+
+def zero_tail(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) * 3 // 4].ljust(len(content), b"\0"))
+
+
+def sixteen_bit_colors(path):
+    path.write_bytes(cv2.imencode(".png", np.full((40, 60, 3), 40_000, np.uint16))[1].tobytes())
+
+
 def sixteen_bits(path):
     Image.fromarray(np.full((40, 60), 40_000, np.uint16)).save(path, format="PNG")
 
@@ -90,6 +121,14 @@ BREAKS = {
     "instance map": (MASK, sixteen_bits, "values up to 40000"),
     "CMYK image": (IMAGE, resave("CMYK"), "CMYK.*convert it to RGB"),
     "16-bit image": (IMAGE, sixteen_bits, "more than 8 bits"),
+    "16-bit colour image": (IMAGE, sixteen_bit_colors, "more than 8 bits"),
+    "JPEG whose tail was never written": (IMAGE, zero_tail, "truncated"),
+    "mask stored as JPEG": (MASK, as_format("JPEG", quality=100), "stored as JPEG, which blurs labels"),
+    "mask stored as lossy WebP": (MASK, as_format("WEBP", quality=100), "(stored as WEBP|palette was expanded)"),
+    "mask stored as JPEG within TIFF": (MASK, as_format("TIFF", compression="jpeg"), "stored as TIFF"),
+    "re-ordered palette": (MASK, requantize, "was re-ordered"),
+    "MATLAB file of instances": (MAT, lambda p: savemat(p, {"GTinst": np.ones((2, 2))}), "no 'GTcls'.*`cls`"),
+    "MATLAB file of fractions": (MAT, lambda p: savemat(p, {"GTcls": {"Segmentation": [[0.5]]}}), "other numbers"),
     "flipped bytes in a mask": (
         MASK,
         lambda p: p.write_bytes(p.read_bytes()[:60] + b"\0" * 40 + p.read_bytes()[100:]),
@@ -116,10 +155,14 @@ def test_a_break_is_caught_with_its_file_and_a_cure(tmp_path, name):
 def originals(tmp_path_factory):
     root = voc_tree(tmp_path_factory.mktemp("voc"))
     paths = [next(root.rglob(name)) for name in (IMAGE, MASK, MAT)]
-    return [path.read_bytes() for path in paths]
+    save_sbd_mat(root / "uncompressed.mat", blocks((0, 20, 7), void=False), compress=False)
+    return [path.read_bytes() for path in [*paths, root / "uncompressed.mat"]]
 
 
-@given(data=st.data(), which=st.integers(0, 2))
+ENCODINGS = (None, "index", "sbd", "sbd")
+
+
+@given(data=st.data(), which=st.integers(0, 3))
 def test_whatever_bytes_a_file_holds_it_is_read_or_called_unreadable(originals, data, which):
     content = bytearray(originals[which])
     for _ in range(data.draw(st.integers(1, 6))):
@@ -129,10 +172,31 @@ def test_whatever_bytes_a_file_holds_it_is_read_or_called_unreadable(originals, 
         if which == 0:
             assert decode_image(content).shape[2] == 3
         else:
-            encoding = "index" if which == 1 else "sbd"
-            assert decode_mask(content, encoding, Labels(values=plain_values(21))).ndim == 2
+            assert decode_mask(content, ENCODINGS[which], Labels(values=plain_values(21))).ndim == 2
     except Unreadable:
         pass  # as it should be: nothing else may come out
+
+
+def test_damage_to_any_byte_of_a_matlab_file_never_crashes(originals):
+    # Uncompressed, nothing guards the lengths: scipy's reader dies of them with a bus error.
+    rng = np.random.default_rng(0)
+    head = np.arange(128, 800)  # where tags and sizes lie; the rest is labels
+    for original in originals[2:]:
+        for _ in range(3000):
+            content = bytearray(original)
+            for place in rng.choice(head[head < len(content)], rng.integers(1, 5)):
+                content[place] = rng.integers(0, 256)
+            with contextlib.suppress(Unreadable):
+                decode_mask(bytes(content), "sbd", Labels(values=plain_values(21)))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f8", ">u2"])
+@pytest.mark.parametrize("compress", [True, False])
+def test_matlab_masks_are_read_whatever_type_they_are_stored_as(tmp_path, dtype, compress):
+    mask = blocks((0, 20, 7), 11, 13, void=False)
+    save_sbd_mat(tmp_path / "a.mat", mask.astype(dtype), compress)
+    read = decode_mask((tmp_path / "a.mat").read_bytes(), "sbd", Labels(values=plain_values(21)))
+    np.testing.assert_array_equal(read, mask)
 
 
 def test_doctor_lists_all_problems_at_once(tmp_path):
@@ -232,6 +296,18 @@ def test_a_val_image_copied_into_train_is_a_leak_that_can_be_left_out(tmp_path):
     assert any("train/harmless" in line for line in said)
 
 
+def test_a_copy_stored_in_another_format_is_a_leak_too(tmp_path):
+    root = camvid_tree(tmp_path / "set")
+    with Image.open(root / "val/0001TP_val_00001.png") as image:
+        image.save(root / "train/harmless.bmp")
+    shutil.copy(root / "valannot/0001TP_val_00001.png", root / "trainannot/harmless.png")
+    found = folder.find(root, root / "classes.txt")
+    (problem,) = errors(check(found))
+    assert problem.where.endswith("train/harmless.bmp")
+    data = prepare(found, tmp_path / "out", leave_out_copies=True)
+    assert "train/harmless" not in data.ids("train")
+
+
 def test_a_training_set_of_nothing_but_copies_is_refused(tmp_path):
     root = camvid_tree(tmp_path / "set", counts=(1, 2, 1))
     shutil.copy(root / "val/0001TP_val_00001.png", root / "train/0001TP_train_00000.png")
@@ -267,6 +343,48 @@ def test_a_list_with_a_wrong_line_or_a_repeated_image_is_named_by_line(tmp_path)
     ]
     assert "twice in train" in found[2].what
     assert "in both train and val" in found[1].what
+
+
+def test_a_list_that_leaves_the_root_or_has_spaces_is_named_by_line(tmp_path):
+    root = camvid_tree(tmp_path / "set")
+    pair = "train/0001TP_train_00000.png trainannot/0001TP_train_00000.png"
+    save_list(root / "train.txt", [pair, f"../set/{pair}", "my image.png my mask.png"])
+    save_list(root / "val.txt", [pair.replace("train", "val")])
+    found = errors(folder.find(root, root / "classes.txt", {"train": "train.txt", "val": "val.txt"}).problems)
+    assert [problem.where.rpartition("/")[2] for problem in found] == ["train.txt:2", "train.txt:3"]
+    assert "leaves the root" in found[0].what
+    assert "tab or comma" in found[1].cure
+
+
+def test_names_that_are_not_utf_8_are_problems(tmp_path):
+    root = camvid_tree(tmp_path / "set")
+    strange = os.fsencode(root / "train") + b"/b\xe4r.png"
+    os.rename(root / "train/0001TP_train_00000.png", strange)
+    found = errors(folder.find(root, root / "classes.txt").problems)
+    assert f"{root}/train/b\\xe4r.png: the file's name is not UTF-8; rename the file." in map(str, found)
+    other = os.fsdecode(os.fsencode(tmp_path) + b"/b\xe4r")
+    shutil.copytree(root, other)
+    with pytest.raises(InputError, match="the folder's name is not UTF-8"):
+        folder.find(other, root / "classes.txt")
+
+
+def test_a_mask_that_fits_its_image_only_when_turned_is_told_of_the_exif_rotation(tmp_path):
+    root = camvid_tree(tmp_path)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(picture("x", 48, 36)).save(root / "train/0001TP_train_00002.png", exif=exif)
+    (problem,) = errors(check(folder.find(root, root / "classes.txt")))
+    assert problem.where.endswith("trainannot/0001TP_train_00002.png")
+    assert "the image carries an EXIF rotation" in problem.what
+    assert "save the image rotated" in problem.cure
+
+
+def test_a_folder_set_of_19_classes_gets_no_cure_of_cityscapes(tmp_path):
+    root = camvid_tree(tmp_path)
+    save_list(root / "classes.txt", [f"class-{number}" for number in range(19)])
+    save_png(root / "trainannot/0001TP_train_00000.png", blocks((0, 25), 36, 48))
+    (problem,) = errors(check(folder.find(root, root / "classes.txt")))
+    assert "check the class list" in problem.cure
 
 
 def test_a_colour_no_class_has_is_named(tmp_path):

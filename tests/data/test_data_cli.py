@@ -52,6 +52,29 @@ def test_each_kind_is_examined_prepared_and_split(tmp_path, capsys, kind):
     assert "hold-out of 1500 images: the training set has" in capsys.readouterr().err
 
 
+def test_ctrl_c_ends_in_a_sentence(tmp_path, monkeypatch, capsys):
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("autoseg.data.prepare.prepare", stop)
+    options = ["--train", "1", "--val", "1", "--size", "32", "--workers", "1"]
+    assert main(["prepare", "synthetic", "--out", str(tmp_path / "out"), *options]) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "autoseg prepare: stopped; the same command goes on."
+
+
+def test_a_split_that_replaces_another_says_so_and_no_other_file_is_replaced(tmp_path, capsys):
+    root, out = camvid_tree(tmp_path / "set"), str(tmp_path / "out")
+    main(["prepare", "folder", "--root", str(root), "--classes", str(root / "classes.txt"), "--out", out])
+    assert main(["split", out, "--hold-out", "1"]) == 0
+    assert main(["split", out, "--hold-out", "1"]) == 0
+    assert "replaces another" not in capsys.readouterr().err
+    assert main(["split", out, "--hold-out", "2", "--seed", "7"]) == 0
+    assert "split.json: replaces another split (seed 0, 1 held out of 4)." in capsys.readouterr().err
+    (tmp_path / "thesis.txt").write_text("years of work")
+    assert main(["split", out, "--hold-out", "1", "--out", str(tmp_path / "thesis.txt")]) == 2
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
 def test_doctor_prints_every_problem_with_its_cure_and_returns_2(tmp_path, capsys):
     root = camvid_tree(tmp_path)
     (root / "train/0001TP_train_00000.png").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
@@ -70,6 +93,20 @@ def test_doctor_prints_every_problem_with_its_cure_and_returns_2(tmp_path, capsy
         ["prepare", "voc", "--root", "nowhere", "--out", "out"],
         ["prepare", "folder", "--root", ".", "--classes", "none.txt", "--out", "out"],
         ["prepare", "folder", "--root", ".", "--classes", "none.txt", "--split", "train", "--out", "out"],
+        [
+            "prepare",
+            "folder",
+            "--root",
+            ".",
+            "--classes",
+            "none.txt",
+            "--split",
+            "a=b",
+            "--split",
+            "a=c",
+            "--out",
+            "out",
+        ],
         ["prepare", "cityscapes", "--root", ".", "--labels", "labels", "--out", "out"],
         ["prepare", "synthetic", "--size", "3", "--out", "out"],
         ["prepare", "synthetic", "--proxy-size", "0", "--out", "out"],

@@ -63,6 +63,38 @@ def test_voc_without_sbd_must_be_asked_for(tmp_path):
     assert [sample.id for sample in found.samples if sample.split == "train"] == VOC_TRAIN
 
 
+def test_an_empty_or_partial_folder_of_converted_masks_does_not_hide_sbd(tmp_path):
+    voc_tree(tmp_path, sbd="mmseg")
+    converted = tmp_path / "VOCdevkit/VOC2012/SegmentationClassAug"
+    converted.mkdir()
+    (converted / "readme.txt").write_text("to be filled")
+    plain = voc.find(tmp_path)
+    assert [sample.id for sample in plain.samples if sample.split == "train"] == TRAINAUG
+    assert not [problem for problem in plain.problems if "converted" in problem.what]
+    save_png(converted / "2008_000002.png", blocks((0, 1)))
+    partial = voc.find(tmp_path)
+    assert partial.samples == plain.samples
+    (remark,) = [problem for problem in partial.problems if "converted" in problem.what]
+    assert "VOCaug/dataset is used" in remark.cure
+    voc_tree(tmp_path, sbd="converted")
+    both = voc.find(tmp_path)
+    assert {sample.encoding for sample in both.samples} == {"index"}
+    (remark,) = [problem for problem in both.problems if "converted" in problem.what]
+    assert "SegmentationClassAug is used" in remark.cure
+
+
+def test_an_empty_folder_of_converted_masks_alone_is_refused(tmp_path):
+    voc_tree(tmp_path, sbd=None)
+    (tmp_path / "VOCdevkit/VOC2012/SegmentationClassAug").mkdir()
+    with pytest.raises(InputError, match=r"SegmentationClassAug .it is empty.*--sbd none"):
+        voc.find(tmp_path)
+
+
+def test_voc_alone_is_compared_with_its_own_published_count(tmp_path):
+    found = voc.find(voc_tree(tmp_path, sbd=None), sbd="none")
+    assert next(problem.what for problem in found.problems) == "train has 2 images, the published set 1,464"
+
+
 def test_sbd_elsewhere_is_named_and_its_images_serve_where_voc_has_none(tmp_path):
     voc_tree(tmp_path / "a", sbd=None)
     voc_tree(tmp_path / "b", sbd="torchvision")
@@ -115,6 +147,41 @@ def test_camvid_works_as_it_is(tmp_path):
     assert {split: len(entries) for split, entries in data.index.splits.items()} == {"train": 4, "val": 2, "test": 2}
     assert data.class_names == CAMVID[:-1]
     assert set(np.unique(data.read("train/0001TP_train_00000")[1])) == {0, 3, 10, 255}
+
+
+def test_links_are_followed_but_not_in_circles_and_hidden_files_are_passed_over(tmp_path):
+    root = camvid_tree(tmp_path / "CamVid")
+    for part in ("train", "trainannot"):
+        (root / part).rename(tmp_path / part)
+        (root / part).mkdir()
+        (root / part / "seq").symlink_to(tmp_path / part)
+        (root / part / "seq/self").symlink_to(tmp_path / part)
+        (root / part / "seq/._0001TP_train_00000.png").write_bytes(b"\0\5\x16\7")
+    data = prepare(folder.find(root, root / "classes.txt"), tmp_path / "out")
+    assert data.ids("train") == [f"train/seq/0001TP_train_{number:05d}" for number in range(4)]
+
+
+def test_macos_s_hidden_files_are_passed_over_everywhere(tmp_path):
+    city, devkit = cityscapes_tree(tmp_path / "city"), voc_tree(tmp_path / "voc", "converted")
+    before = len(cityscapes.find(city).samples), len(voc.find(devkit).samples)
+    for path in [*city.rglob("*.png"), *devkit.rglob("*Aug/*.png")]:
+        path.with_name(f"._{path.name}").write_bytes(b"\0\5\x16\7")
+    assert (len(cityscapes.find(city).samples), len(voc.find(devkit).samples)) == before
+    assert not [problem for problem in cityscapes.find(city).problems if problem.severity == "error"]
+
+
+def test_places_may_be_given_through_a_linked_root_but_not_outside_it(tmp_path):
+    root = camvid_tree(tmp_path / "CamVid")
+    (tmp_path / "link").symlink_to(root)
+    for base in (root, tmp_path / "link"):
+        places = {split: f"{base}/{split},{base}/{split}annot" for split in ("train", "val")}
+        found = folder.find(tmp_path / "link", root / "classes.txt", places)
+        assert found.samples[0].image == "data/train/0001TP_train_00000.png"
+    for place in ("../CamVid/train,trainannot", "/etc,trainannot"):
+        with pytest.raises(InputError, match="does not lie below"):
+            folder.find(root, root / "classes.txt", {"train": place, "val": "val,valannot"})
+    with pytest.raises(InputError, match="expected IMAGES,MASKS"):
+        folder.find(root, root / "classes.txt", {"train": "train,trainannot,a,b", "val": "val,valannot"})
 
 
 def test_camvid_lists_that_begin_with_another_root_are_understood(tmp_path):
@@ -186,6 +253,9 @@ def test_lists_of_names_choose_from_common_folders(tmp_path):
         (["a", "b b", "c"], ["a", "b b", "c"], {0: 0, 1: 1, 2: 2, 255: 255}),
         (["void", "a", "Void", "b"], ["a", "b"], {0: 255, 1: 0, 2: 255, 3: 1, 255: 255}),
         (["# my classes", "a", "", "class 2"], ["a", "class 2"], {0: 0, 1: 1, 255: 255}),
+        (["0 a", "1: b", "2,c"], ["a", "b", "c"], {0: 0, 1: 1, 2: 2, 255: 255}),
+        (["id,name", "0,a", "1,void", "2,b"], ["a", "b"], {0: 0, 1: 255, 2: 1, 255: 255}),
+        (["name", "a", "2 wheeler"], ["a", "2 wheeler"], {0: 0, 1: 1, 255: 255}),
     ],
 )
 def test_a_class_list_numbers_its_lines(tmp_path, lines, names, values):
@@ -197,7 +267,11 @@ def test_a_class_list_numbers_its_lines(tmp_path, lines, names, values):
 
 
 @pytest.mark.parametrize(
-    "line", ["traffic light 1 2 3", "1 2 3\ttraffic light", "traffic light,1,2,3", "traffic light; 1; 2; 3"]
+    "line",
+    [
+        *("traffic light 1 2 3", "1 2 3\ttraffic light", "traffic light,1,2,3", "traffic light; 1; 2; 3"),
+        *("traffic light #010203", "#010203 traffic light", "traffic light,#010203"),
+    ],
 )
 def test_a_class_list_takes_colours_on_either_side(tmp_path, line):
     save_list(tmp_path / "classes.txt", [line, "b 4 5 6"])
@@ -215,6 +289,14 @@ def test_a_class_list_takes_colours_on_either_side(tmp_path, line):
         (["a 1 2 3", "b"], "'b' has no colour"),
         (["a 1 2 3", "b 1 2 3"], "colour #010203"),
         (["a 1 2 300", "b 1 2 3"], "above 255"),
+        (["1 a", "2 b"], "numbered, but not 0, 1, 2"),
+        (["a 1 2 3 255", "b 4 5 6 255"], "more than three numbers"),
+        (["a,1,2,3,255", "b,4,5,6,255"], "'a,1,2,3,255' is neither"),
+        (["a,0", "b,1"], "'a,0' is neither"),
+        (["a: 0", "b: 1"], "'a: 0' is neither"),
+        (["a 0.1 0.2 0.3", "b 0 0 0.5"], "'a 0.1 0.2 0.3' is neither"),
+        (["a", *["void"] * 300, "b"], "'void' would be the value 256"),
+        ([f"c{n}" for n in range(300)], "300 classes"),
     ],
 )
 def test_a_bad_class_list_is_refused_with_its_name(tmp_path, lines, message):

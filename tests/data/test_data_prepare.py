@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_trees import blocks, camvid_tree, digests, picture, save_jpeg, save_png, voc_tree
+from data_trees import CAMVID, blocks, camvid_tree, digests, picture, save_jpeg, save_list, save_png, voc_tree
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +26,7 @@ from autoseg.data.check import check_prepared
 from autoseg.data.model import CacheLayout, Index, Statistics
 from autoseg.data.prepare import prepare
 from autoseg.data.prepared import Prepared
+from autoseg.data.split import make_split
 from autoseg.errors import InputError
 from autoseg.files import read_json, write_json
 
@@ -69,11 +70,106 @@ def test_any_number_of_workers_gives_the_same_bytes(tree, finished, tmp_path):
 
 
 def test_preparing_twice_does_nothing_the_second_time(tree, finished):
-    before = {path: path.stat().st_mtime_ns for path in finished.iterdir() if path.name != ".lock"}
+    before = {path: path.stat().st_mtime_ns for path in finished.iterdir()}  # the lock too: it may be read-only
     said: list[str] = []
     prepare(find(tree), finished, short_side=128, say=said.append)
     assert said == [f"{finished}: already prepared, nothing to do."]
-    assert {path: path.stat().st_mtime_ns for path in finished.iterdir() if path.name != ".lock"} == before
+    assert {path: path.stat().st_mtime_ns for path in finished.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [["heaven", *CAMVID[1:]], [*reversed(CAMVID[:-1]), "void"], [f"{name} " for name in CAMVID[:-1]] + ["bin"]],
+    ids=["renamed", "re-ordered", "void made a class"],
+)
+def test_a_changed_class_list_gives_the_index_of_a_fresh_start(tree, finished, tmp_path, lines):
+    out = shutil.copytree(finished, tmp_path / "out")
+    save_list(tmp_path / "classes.txt", lines)
+    changed = folder.find(tree, tmp_path / "classes.txt")
+    said: list[str] = []
+    data = prepare(changed, out, short_side=128, say=said.append)
+    assert "class list changed" in said[0]
+    assert data.class_names == [line.strip() for line in lines if line != "void"]
+    prepare(changed, tmp_path / "fresh", short_side=128)
+    assert digests(out) == digests(tmp_path / "fresh")
+
+
+def test_originals_that_moved_are_found_again(tree, finished, tmp_path):
+    out = shutil.copytree(finished, tmp_path / "out")
+    before = digests(out)
+    moved = shutil.copytree(tree, tmp_path / "moved")  # with the files' times
+    said: list[str] = []
+    prepare(find(moved), out, short_side=128, say=said.append)
+    assert "already prepared" in said[-1]
+    assert digests(out) == before
+    assert read_json(out / "source.json")["roots"] == {"data": str(moved)}
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def rename_a_class(path):
+    content = read_json(path)
+    content["classes"][0]["name"] = "heaven"
+    write_json(path, content)
+
+
+def miscount(path):
+    content = read_json(path)
+    content["splits"]["train"]["pixels"][0] += 1
+    write_json(path, content)
+
+
+def complaints(out):
+    try:
+        return [str(problem) for problem in check_prepared(Prepared.open(out))]
+    except InputError as error:
+        return [str(error)]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *((name, truncate) for name in ("index.json", "statistics.json", "source.json", "cache-128.json")),
+        *((name, Path.unlink) for name in ("index.json", "statistics.json", "source.json", "cache-128.bin")),
+        ("index.json", rename_a_class),
+        ("statistics.json", miscount),
+    ],
+)
+def test_a_damaged_file_of_ours_is_noticed_by_doctor_and_mended_by_prepare(tree, finished, tmp_path, name, damage):
+    out = shutil.copytree(finished, tmp_path / "out")
+    damage(out / name)
+    found = complaints(out)
+    assert found
+    for sentence in found:
+        assert sentence.startswith(str(out))
+        assert sentence.count(f"{out}/") <= 1
+        assert "again" in sentence or "first" in sentence
+        assert sentence.count("again") <= 1
+    prepare(find(tree), out, short_side=128)
+    assert digests(out) == digests(finished)
+    assert check_prepared(Prepared.open(out)) == []
+
+
+def test_doctor_reads_the_split_too_and_passes_over_strange_files(finished, tmp_path):
+    out = shutil.copytree(finished, tmp_path / "out")
+    (out / "cache-old.json").write_text("{}")
+    make_split(Prepared.open(out).index, 2).save(out / "split.json")
+    assert check_prepared(Prepared.open(out)) == []
+    content = read_json(out / "split.json")
+    content["train"].pop()
+    write_json(out / "split.json", content)
+    (problem,) = check_prepared(Prepared.open(out))
+    assert str(problem).startswith(f"{out}/split.json: key 'checksums.train' does not fit")
+    with pytest.raises(InputError, match=r"there: 128"):
+        Cache(out, 64)
+
+
+def test_what_a_kill_left_of_an_atomic_write_is_removed(tree, tmp_path):
+    (tmp_path / ".index.json.x1y2.part").write_text("{")
+    prepare(find(tree), tmp_path, short_side=32)
+    assert not list(tmp_path.glob(".*.part"))
 
 
 @pytest.mark.parametrize("lines", [1, 9, 20])
@@ -246,6 +342,36 @@ def test_a_disk_that_fills_up_is_said_and_the_work_goes_on_later(tree, finished,
     assert digests(tmp_path) == digests(finished)
 
 
+@pytest.mark.parametrize("number", [errno.EFBIG, errno.EIO, errno.ENAMETOOLONG])
+def test_any_other_failure_to_write_is_a_sentence_too(tree, tmp_path, monkeypatch, number):
+    def fail(*args):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "ftruncate", fail)
+    with pytest.raises(InputError, match=f"writing failed .{os.strerror(number)}.*--out"):
+        prepare(find(tree), tmp_path / "out", short_side=128)
+
+
+def test_a_name_that_no_file_system_takes_is_a_sentence(tree, tmp_path):
+    too_long = tmp_path / ("x" * 300)
+    with pytest.raises(InputError, match="too long"):
+        prepare(find(tree), too_long)
+    with pytest.raises(InputError, match=r"no index\.json"):
+        Prepared.open(too_long)
+    with pytest.raises(InputError, match="does not exist"):
+        voc.find(too_long)
+
+
+def test_a_file_system_without_locks_is_remarked_upon(tree, tmp_path, monkeypatch):
+    def fail(*args):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    said: list[str] = []
+    prepare(find(tree), tmp_path, short_side=32, say=said.append)
+    assert "has no locks" in said[0]
+
+
 def test_two_at_once_in_one_folder_are_kept_apart(tree, tmp_path):
     import fcntl
 
@@ -259,6 +385,19 @@ def test_a_folder_that_is_taken_is_left_alone(tree, finished, tmp_path):
     before = digests(finished)
     with pytest.raises(InputError, match="holds the prepared data set 'folder'"):
         prepare(voc.find(voc_tree(tmp_path / "sets")), finished, short_side=128)
+    assert digests(finished) == before
+    other = camvid_tree(tmp_path / "other", counts=(2, 1, 1))
+    for path in (other / "train").iterdir():  # the same classes, other images
+        path.rename(path.with_name(f"other_{path.name}"))
+        (other / "trainannot" / path.name).rename(other / "trainannot" / f"other_{path.name}")
+    for part in ("val", "valannot", "test", "testannot"):
+        for path in (other / part).iterdir():
+            path.rename(path.with_name(f"other_{path.name}"))
+    with pytest.raises(InputError, match="another one; choose another folder with `--out`"):
+        prepare(find(other), finished, short_side=128)
+    save_list(tmp_path / "others.txt", [f"class-{number}" for number in range(12)])  # the same images, other classes
+    with pytest.raises(InputError, match="another one"):
+        prepare(folder.find(tree, tmp_path / "others.txt"), finished, short_side=128)
     assert digests(finished) == before
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="this is a file"):
@@ -277,6 +416,14 @@ def test_nothing_in_the_index_depends_on_where_the_data_lie(tmp_path):
     base = tmp_path / "moved/VOCdevkit"
     data = Prepared.open(tmp_path / "here/out", roots={"voc": base / "VOC2012", "sbd": base / "VOCaug/dataset"})
     assert data.read("2007_000032")[0].shape == (40, 60, 3)
+
+
+def test_an_original_that_changed_is_never_used(tree, tmp_path):
+    root = shutil.copytree(tree, tmp_path / "set")
+    data = prepare(find(root), tmp_path / "out", short_side=128)
+    save_png(root / "trainannot/big_03.png", blocks((1, 2), 421, 500))
+    with pytest.raises(InputError, match=r"big_03.png: the file changed since it was prepared; run"):
+        data.read("train/big_03")
 
 
 def test_doctor_notices_what_changed_after_preparing(tree, tmp_path):
@@ -309,6 +456,7 @@ def test_doctor_notices_what_changed_after_preparing(tree, tmp_path):
         ("index.json", lambda c: c["splits"]["val"][0].update(height=0), r"key 'splits.val.0.height'"),
         ("index.json", lambda c: c["splits"]["val"].append(c["splits"]["train"][0]), "occurs twice"),
         ("index.json", lambda c: c.update(extra=1), "key 'extra'"),
+        ("index.json", lambda c: c["splits"].update(test=[]), r"key 'splits.test'"),
         ("source.json", lambda c: c.pop("roots"), "key 'roots'"),
         ("cache-128.json", lambda c: c.update(index="0" * 64), "made with another index.json"),
         ("cache-128.json", lambda c: c["slots"].pop(), r"cache-128.bin: has \d+ bytes instead of"),

@@ -23,7 +23,8 @@ def index_of(contents: list[int], val: list[int], dataset: str = "folder") -> In
     def entry(name: str, content: int) -> Entry:
         checksum = f"{content:064x}"
         fields = {"image": "a", "mask": "b", "encoding": "index", "height": 1, "width": 1, "pixels": {0: 1}}
-        return Entry(id=name, image_checksum=checksum, mask_checksum=checksum, **fields)
+        checksums = dict.fromkeys(("image_checksum", "mask_checksum", "decoded_checksum"), checksum)
+        return Entry(id=name, **checksums, **fields)
 
     splits = {
         "train": [entry(f"t{place}", content) for place, content in enumerate(contents)],
@@ -46,7 +47,7 @@ def test_any_split_is_disjoint_by_content_and_complete_or_refused(contents, hold
             make_split(index, hold_out, seed)
         return
     split = make_split(index, hold_out, seed)
-    content = {entry.id: entry.image_checksum for entry in index.entries()}
+    content = {entry.id: entry.decoded_checksum for entry in index.entries()}
     assert len(split.hold_out) == hold_out
     assert split.whole_train == sorted(f"t{place}" for place in range(len(contents)))
     assert not {content[name] for name in split.train} & {content[name] for name in split.hold_out}

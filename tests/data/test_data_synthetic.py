@@ -82,9 +82,12 @@ def test_other_settings_replace_the_files_and_lost_ones_are_drawn_again(tmp_path
     synthetic.find(tmp_path / "s", train=3, val=1, size=48)
     first = {path.name: path.read_bytes() for path in (tmp_path / "s").rglob("*.png")}
     (tmp_path / "s/images/train-00001.png").unlink()
+    (tmp_path / "s/masks/train-00002.png").unlink()
     synthetic.find(tmp_path / "s", train=3, val=1, size=48)
     assert {path.name: path.read_bytes() for path in (tmp_path / "s").rglob("*.png")} == first
-    synthetic.find(tmp_path / "s", train=2, val=1, size=64)
+    said: list[str] = []
+    synthetic.find(tmp_path / "s", train=2, val=1, size=64, say=said.append)
+    assert "scenes of other settings, which are replaced" in said[0]
     assert len(list((tmp_path / "s").rglob("*.png"))) == 6
 
 
