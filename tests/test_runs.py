@@ -13,7 +13,7 @@ from small_task import arguments, lines, make_data, small_task, start
 from torch import nn
 
 from autoseg.cli import main
-from autoseg.data.augment import normalize
+from autoseg.data.loaders import collate
 from autoseg.data.prepared import Prepared
 from autoseg.errors import InputError
 from autoseg.evaluation import score, slide
@@ -157,7 +157,7 @@ def test_scores_are_those_of_the_predictions_at_original_size(tmp_path, uneven):
         assert picture.mode == "P"
         labels = np.array(picture)
         with torch.inference_mode():
-            expected = network(torch.from_numpy(normalize([image]))).argmax(1)[0].numpy()
+            expected = network(collate([(image, mask)])[0]).argmax(1)[0].numpy()
         assert labels.shape == mask.shape
         assert (labels == expected).all()
         assert (np.array(picture.convert("RGB")) == np.array(colours, np.uint8)[labels]).all()
