@@ -450,21 +450,18 @@ class PPO2Sampler(BaseSampler):
             isinstance(d, BaseDistribution) for d in search_space.values()
         ):
             raise InputError("PPO2: search_space must be Optuna distributions by name: {'x': FloatDistribution(0, 1)}.")
-        self.search_space = {  # by name: a resumed study may give it in another order
+        plain = {
             name: d
-            for name, d in sorted(search_space.items())
+            for name, d in search_space.items()
             if isinstance(d, FloatDistribution) and not d.single() and not d.log and d.step is None
         }
-        if not self.search_space:
+        if not plain:
             raise InputError("PPO2: the search space has no plain float parameter (not log, no step) to search.")
-        self._low = np.array([d.low for d in self.search_space.values()])
-        with np.errstate(over="ignore"):
-            self._range = np.array([d.high for d in self.search_space.values()]) - self._low
-        if not np.isfinite(self._range).all():
-            name = list(self.search_space)[int(np.argmin(np.isfinite(self._range)))]
-            d = self.search_space[name]
-            raise InputError(f"PPO2: the range of {name} must be finite, not [{d.low}, {d.high}].")
-        self._initial = self._initial_policy(initial_mean or {})
+        for name, d in plain.items():
+            if not math.isfinite(d.high - d.low):
+                raise InputError(f"PPO2: the range of {name} must be finite, not [{d.low}, {d.high}].")
+        self._initial_mean = dict(initial_mean or {})
+        self._take(plain)
         self._independent = independent_sampler
         self._warned: set[str] = set()
 
@@ -483,25 +480,32 @@ class PPO2Sampler(BaseSampler):
                 raise unknown("PPO2Sampler argument", key, known)
         return cls(search_space, **{**PRESETS[name], **changes})
 
-    def _initial_policy(self, mean: Mapping[str, float]) -> Policy:
+    def _take(self, space: dict[str, FloatDistribution]) -> None:
+        """Search this space; the order of its names is that of the policy's coordinates."""
+        self._low = np.array([d.low for d in space.values()])
+        self._range = np.array([d.high for d in space.values()]) - self._low
+        self._initial = self._initial_policy(space, self._initial_mean)
+        self.search_space = space  # last: whoever sees it, in another thread, finds the rest in place
+
+    def _initial_policy(self, space: dict[str, FloatDistribution], mean: Mapping[str, float]) -> Policy:
         for name in mean:
-            if name not in self.search_space:
-                raise unknown("parameter of initial_mean", name, self.search_space)
+            if name not in space:
+                raise unknown("parameter of initial_mean", name, space)
         values = {}
-        for name, d in self.search_space.items():
+        for name, d in space.items():
             middle = 0.0 if self.settings.family == "normal" and d.low <= 0 <= d.high else (d.low + d.high) / 2
             values[name] = mean.get(name, middle)
             if not _is_number(values[name]) or not d.low <= values[name] <= d.high:
                 raise InputError(f"PPO2: initial_mean of {name} must be in [{d.low}, {d.high}], not {values[name]!r}.")
-        mu = self._to_theta(values)
+        mu = self._to_theta(values, list(space))
         if self.settings.optimise == "logit" and not np.all((mu > 0) & (mu < 1)):
             raise InputError("PPO2: optimise='logit' needs an initial mean strictly inside the ranges.")
         return Policy(mu)
 
     # The policy's coordinates: [0, 1] for the truncated family, the parameters' own for the normal one.
 
-    def _to_theta(self, params: Mapping[str, float]) -> Array:
-        values = np.array([float(params[name]) for name in self.search_space])
+    def _to_theta(self, params: Mapping[str, float], names: Sequence[str] | None = None) -> Array:
+        values = np.array([float(params[name]) for name in names or self.search_space])
         return values if self.settings.family == "normal" else np.clip((values - self._low) / self._range, 0, 1)
 
     def _to_params(self, theta: Array) -> dict[str, float]:
@@ -615,9 +619,12 @@ class PPO2Sampler(BaseSampler):
         mine: dict[str, Any] = asdict(self.settings)
         for may_change in ("steps", "clip", "pick", "mirrored"):  # each policy keeps its own clip
             del mine[may_change]
+        theirs = dict(_attributes(study).get(_SETTINGS) or {})
+        order = list(theirs.get("search_space", self.search_space))
+        if order != list(self.search_space) and set(order) == set(self.search_space):
+            self._take({name: self.search_space[name] for name in order})
         mine["search_space"] = {name: [d.low, d.high] for name, d in self.search_space.items()}
         mine["initial_mean"] = self._to_params(self._initial.mu)
-        theirs = dict(_attributes(study).get(_SETTINGS) or {})
         seed = theirs.pop("seed", self.seed)
         if seed != self.seed:
             self._warn_once(

@@ -306,6 +306,12 @@ def journal(path) -> JournalStorage:
     return JournalStorage(JournalFileBackend(str(path)))
 
 
+def a_storage(kind: str, folder) -> optuna.storages.BaseStorage:
+    if kind == "sqlite":
+        return optuna.storages.RDBStorage(f"sqlite:///{folder}/study.db")
+    return journal(folder / "journal.log") if kind == "journal" else InMemoryStorage()
+
+
 def rederive(study: Study, sampler: PPO2Sampler) -> list[np.ndarray]:
     """Return mu_1, mu_2, ... from nothing but the trials, the members' numbers and each step's clip."""
     policy = sampler._initial
@@ -578,8 +584,9 @@ def test_numpys_numbers_are_settings_too() -> None:
     plain.best_mean(study)
 
 
-def test_the_order_of_the_search_space_means_nothing() -> None:
-    once, resumed = new_study(make()), new_study(make())
+@pytest.mark.parametrize("kind", ["memory", "journal", "sqlite"])
+def test_a_study_is_resumed_with_its_space_in_another_order(kind: str, tmp_path) -> None:
+    once, resumed = new_study(make()), new_study(make(), storage=a_storage(kind, tmp_path))
     once.optimize(suggest, n_trials=10)
     resumed.optimize(suggest, n_trials=5)
     turned = {name: SPACE[name] for name in ("c", "a", "b")}
@@ -599,12 +606,7 @@ def test_another_seed_on_resume_is_told() -> None:
 
 @pytest.mark.parametrize("kind", ["memory", "journal", "sqlite"])
 def test_a_refused_sampler_leaves_enqueued_trials_in_the_queue(kind: str, tmp_path) -> None:
-    storage = {
-        "memory": InMemoryStorage,
-        "journal": lambda: journal(tmp_path / "journal.log"),
-        "sqlite": lambda: optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/study.db"),
-    }[kind]()
-    study = new_study(make(), storage=storage)
+    study = new_study(make(), storage=a_storage(kind, tmp_path))
     study.optimize(suggest, n_trials=1)
     study.enqueue_trial({"a": 0.9})
     study.sampler = make(sigma=0.1)
