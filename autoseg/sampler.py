@@ -5,11 +5,15 @@ Knows nothing of losses, networks or files, and never imports torch: a search sp
 
 from __future__ import annotations
 
+import inspect
 import math
+import warnings
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import asdict, dataclass, fields
+from numbers import Integral, Real
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +26,10 @@ from scipy.special import ndtr, ndtri
 from autoseg.errors import InputError, unknown
 
 Array = NDArray[np.float64]
+
+# How many sigmas beyond [0, 1] mu may go where it is only the parent's mean: at the bound the policy's expectation is
+# .23 sigma from the edge; with mu in [0, 1] it could never come nearer than .8 sigma.
+REACH = 4.0
 
 # What a preset says differently from the default settings. `paper`: section 3.3 and Algorithm 1 (the optimiser and its
 # rate are not in the paper; the joint ratio's step depends on both). `release`: the authors' released code. `annealed`
@@ -70,17 +78,22 @@ class Settings:
     family: Literal["truncated", "normal"] = "truncated"
 
     def __post_init__(self) -> None:
+        # NumPy's numbers are taken, as Python's, so that everything here can be written down.
         for name, least in (("trials_per_step", 2), ("steps", 1), ("updates", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"PPO2: {name} must be a whole number of at least {least}, not {value!r}.")
+            object.__setattr__(self, name, _whole_number(name, getattr(self, name), least))
         for name in ("sigma", "lr", "clip"):
             value = getattr(self, name)
-            if value is not None and not (_is_number(value) and value > 0):
+            if name == "clip" and value is None:
+                continue
+            if not (_is_number(value) and value > 0):
                 raise InputError(f"PPO2: {name} must be a positive number, not {value!r}.")
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
+            object.__setattr__(self, name, float(value))
+        for name, hint in get_type_hints(type(self)).items():
+            known = (False, True) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
+            if known and getattr(self, name) not in known:
                 raise unknown(f"PPO2 {name}", str(getattr(self, name)), [str(choice) for choice in known])
+            if hint is bool:
+                object.__setattr__(self, name, bool(getattr(self, name)))
         if self.family == "normal" and self.optimise == "logit":
             raise InputError("PPO2: optimise='logit' needs a mean in [0, 1]; with family='normal' use optimise='mu'.")
 
@@ -104,22 +117,23 @@ class Settings:
         clip = self.clip if self.clip is not None else min(0.9, (6 if self.anneal else 3) / self.steps)
         return clip * max(1, self.steps - step + 1) / self.steps if self.anneal else clip
 
-
-_CHOICES: dict[str, tuple[Any, ...]] = {
-    "ratio": ("dimension", "joint"),
-    "baseline": ("mean", "mu"),
-    "optimise": ("mu", "logit"),
-    "answer": ("expectation", "mu"),
-    "pick": ("best", "last"),
-    "family": ("truncated", "normal"),
-    "keep_adam": (False, True),
-    "anneal": (False, True),
-    "mirrored": (False, True),
-}
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Where mu may go: in the search space if it is a trial or the answer itself, else `REACH` sigmas beyond."""
+        if self.family == "normal":
+            return -math.inf, math.inf
+        beyond = 0.0 if "mu" in (self.answer, self.baseline) else REACH * self.sigma
+        return -beyond, 1 + beyond
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole_number(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise InputError(f"PPO2: {name} must be a whole number of at least {least}, not {value!r}.")
+    return int(value)
 
 
 # ------------------------------------------------------------------------------------------------ the policy's density
@@ -132,7 +146,7 @@ def _density(x: Array) -> Array:
 def _slope_of_log_mass(mu: Array, sigma: float) -> tuple[Array, Array]:
     """Return Z, the parent normal's mass on [0, 1], and d log Z / d mu.
 
-    With mu in [0, 1] the two tails never swallow the mass, so Z is well conditioned up to the edges.
+    With mu at most `REACH` sigmas beyond [0, 1] the tails never swallow the mass, so Z keeps eleven digits.
     """
     low, high = -mu / sigma, (1 - mu) / sigma
     mass = ndtr(high) - ndtr(low)
@@ -168,7 +182,7 @@ def propose(
     """Sample theta ~ N_trunc[0,1](mu, sigma^2 I) for the trial of this number (Algorithm 1, line 3).
 
     Its random numbers depend on (seed, number) alone. Mirrored, trials 2k and 2k + 1 use u and 1 - u: a pair stands on
-    both sides of mu, which makes the step's direction less noisy.
+    both sides of the policy's median, which makes the step's direction less noisy.
 
     >>> propose([0.25, 0.5], seed=0, number=3).round(4).tolist()
     [0.5133, 0.7124]
@@ -199,8 +213,11 @@ def update(
     baseline: str = "mean",
     optimise: str = "mu",
     family: str = "truncated",
+    answer: str = "expectation",
 ) -> Array:
     """Return mu_(t+1) = argmax_mu 1/M sum_i R(mu, mu_t, theta_i), higher scores being better (Algorithm 1, line 7).
+
+    mu stays in [0, 1] with `answer="mu"` or `baseline="mu"`; else it may go a little beyond (`Settings.bounds`).
 
     >>> thetas, scores = [[0.2], [0.4], [0.6]], [0.1, 0.2, 0.3]
     >>> update([0.4], thetas, scores, clip=0.1, lr=0.001).round(2).tolist()
@@ -216,6 +233,7 @@ def update(
         baseline=baseline,  # type: ignore[arg-type]
         optimise=optimise,  # type: ignore[arg-type]
         family=family,  # type: ignore[arg-type]
+        answer=answer,  # type: ignore[arg-type]
     )
     return next_policy(settings, Policy(np.asarray(mu, float)), 1, thetas, scores).mu
 
@@ -238,6 +256,8 @@ class Policy(NamedTuple):
 def advantages(mu: ArrayLike, thetas: ArrayLike, scores: ArrayLike, baseline: str) -> Array:
     """Return the scores less their baseline: the mean score (paper), or the score of mu's own trial (release)."""
     xi, theta = np.asarray(scores, float), np.asarray(thetas, float)
+    if (largest := np.abs(xi).max()) > 1e100:  # sums and squares would overflow, and Adam does not see the scale
+        xi = xi / largest
     if baseline == "mean":
         return xi - xi.mean()
     is_mu = np.all(np.abs(theta - np.asarray(mu, float)) < 1e-9, axis=1)
@@ -265,14 +285,24 @@ def objective(
     return float(reward.sum(axis=1).mean()), (xi * r * follows * slope).mean(axis=0)
 
 
-def next_policy(settings: Settings, policy: Policy, step: int, thetas: ArrayLike, scores: ArrayLike) -> Policy:
-    """Return the policy of step `step` + 1: `updates` ascents of `objective` by Adam from mu_t."""
+def next_policy(
+    settings: Settings,
+    policy: Policy,
+    step: int,
+    thetas: ArrayLike,
+    scores: ArrayLike,
+    baseline: Literal["mean", "mu"] | None = None,
+) -> Policy:
+    """Return the policy of step `step` + 1: `updates` ascents of `objective` by Adam from mu_t.
+
+    `baseline` takes the place of the settings' one where mu's own score was lost.
+    """
     mu_t, theta = policy.mu, np.asarray(thetas, float)
     if theta.shape != (len(np.atleast_1d(scores)), len(mu_t)):
         raise InputError(f"PPO2: {len(np.atleast_1d(scores))} scores and {len(mu_t)} dimensions, thetas {theta.shape}.")
     if not np.isfinite(theta).all() or not np.isfinite(scores).all():
         raise InputError("PPO2: a step is updated from finite thetas and scores; leave failed trials out.")
-    xi = advantages(mu_t, theta, scores, settings.baseline)
+    xi = advantages(mu_t, theta, scores, baseline or settings.baseline)
     clip = settings.clip_at(step)
     log_p_t, _ = log_density(theta, mu_t, settings.sigma, settings.family)
     logit = settings.optimise == "logit"
@@ -288,8 +318,8 @@ def next_policy(settings: Settings, policy: Policy, step: int, thetas: ArrayLike
         first = 0.9 * first + 0.1 * gradient
         second = 0.999 * second + 0.001 * gradient**2
         x = x + settings.lr * (first / (1 - 0.9**ascents)) / (np.sqrt(second / (1 - 0.999**ascents)) + 1e-8)
-        if not logit and settings.family == "truncated":
-            x = np.clip(x, 0.0, 1.0)  # mu is an answer too, so it stays in the search space
+        if not logit:
+            x = np.clip(x, *settings.bounds)
     mu = 1 / (1 + np.exp(-x)) if logit else x
     return Policy(mu, Adam(ascents, first, second) if settings.keep_adam else None)
 
@@ -300,17 +330,20 @@ def next_policy(settings: Settings, policy: Policy, step: int, thetas: ArrayLike
 class BestMean(NamedTuple):
     """The answer of a search: the mean of a step's policy by parameter name, and that step's average score.
 
-    `score` is None when the policy was never scored, as the one after the last step with `pick="last"`.
+    `score` is None when the policy was never scored, as the one after the last step with `pick="last"`. `ignored`
+    counts the complete trials that took part in no step, by reason.
     """
 
     step: int
     mean: dict[str, float]
     score: float | None
+    ignored: dict[str, int]
 
 
 class _Step(NamedTuple):
     policy: Policy
     members: list[FrozenTrial]  # what the next policy was, or would be, made of; fewer than M while unfinished
+    drawn: list[FrozenTrial]  # all trials sampled from the policy, in any state
 
 
 _SETTINGS = "ppo2:settings"
@@ -324,7 +357,7 @@ class PPO2Sampler(BaseSampler):
     ```python
     space = {"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}
     study = optuna.create_study(direction="maximize", sampler=PPO2Sampler(space, trials_per_step=8, steps=20))
-    study.optimize(lambda trial: -((trial.suggest_float("x", 0, 1) - 0.7) ** 2), n_trials=8 * 20)
+    study.optimize(lambda t: -((t.suggest_float("x", 0, 1) - t.suggest_float("y", 0, 1) - 0.2) ** 2), n_trials=8 * 20)
     study.sampler.best_mean(study)
     ```
 
@@ -335,7 +368,12 @@ class PPO2Sampler(BaseSampler):
     `Study.ask` decides that, however late the parameters are suggested. When a step is full, its successor is frozen in
     the study's user attributes with the numbers of the trials it was made of, the first M to complete (`policies`), so
     several processes on one storage agree and a fresh sampler continues exactly where the last one stopped. Trials that
-    failed, were pruned or enqueued, or whose parameters had other ranges take part in no update.
+    failed, were pruned or enqueued, or that lack a parameter of the space or gave it another range take part in no
+    update; `best_mean(study).ignored` counts the complete ones among them.
+
+    With several workers, the trials still running when a step fills up come too late for it and count for nothing: k
+    workers lose up to k - 1 trials per step, so n trials make about n / (M + k - 1) steps. Where trials are dear,
+    ask whole steps (M times `study.ask`), as `autoseg search` does, or choose M large beside k.
 
     Args:
         search_space: Optuna distributions by name. Plain floats are searched, mapped linearly to [0, 1]; anything else
@@ -350,7 +388,8 @@ class PPO2Sampler(BaseSampler):
         ratio: "dimension" (release) clips p(theta; mu) / p(theta; mu_t) coordinate by coordinate; "joint" is the
             paper's one ratio per sample, whose step also depends on `lr`.
         baseline: "mean" subtracts the step's mean score (paper); "mu" the score of mu itself, which then is the first
-            trial of every step (release).
+            trial of every step (release). If that trial is lost it is run once more after M - 1 others; lost again, the
+            step takes the mean, and its frozen policy says so.
         lr: Adam's learning rate.
         initial_mean: mu_1 by parameter name, in the parameters' units; the middle of the range where not given (0 with
             `family="normal"` where 0 is in range).
@@ -358,12 +397,14 @@ class PPO2Sampler(BaseSampler):
             name), so they resume as exactly as the others.
         family: "truncated" is N_trunc[0,1](mu, sigma^2 I); "normal" has no truncation: the bounds of the
             distributions are then a guard far outside what is sampled, as for the z of piecewise linear curves.
-        optimise: Adam moves "mu" itself, projected on [0, 1], or its "logit" (release).
+        optimise: Adam moves "mu" itself, projected on its bounds, or its "logit" (release).
         keep_adam: carry Adam's moments from step to step (release).
         anneal: let the clip fall linearly, to clip / steps at the last step; `clip=None` then starts at 6 / steps.
-        mirrored: trials 2k and 2k + 1 are mirror images about mu.
-        answer: "expectation" answers with the mean of the truncated normal; "mu" with the mean of its parent (paper),
-            which is pushed beyond a good point near 0 or 1.
+        mirrored: trials 2k and 2k + 1 use the quantiles u and 1 - u of the policy: mirror images about mu where the
+            truncation is not felt, and on both sides of the policy's median near an edge.
+        answer: "mu" answers with the parent's mean (paper), which stays in the range and is pushed past a good point
+            near its edge; "expectation" with the mean of the truncated normal, and mu may then go 4 sigma beyond the
+            range, so that the answer comes as near as .23 sigma to an edge (with `baseline="mu"`, .8 sigma).
         pick: "best" answers with the step of the best average score (paper); "last" with the newest policy, which
             no trial has sampled yet.
 
@@ -402,41 +443,27 @@ class PPO2Sampler(BaseSampler):
         answer: Literal["expectation", "mu"] = "expectation",
         pick: Literal["best", "last"] = "best",
     ) -> None:
-        self.settings = Settings(
-            trials_per_step=trials_per_step,
-            steps=steps,
-            sigma=sigma,
-            clip=clip,
-            updates=updates,
-            lr=lr,
-            ratio=ratio,
-            baseline=baseline,
-            optimise=optimise,
-            keep_adam=keep_adam,
-            anneal=anneal,
-            mirrored=mirrored,
-            answer=answer,
-            pick=pick,
-            family=family,
-        )
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise InputError(f"PPO2: seed must be a whole number of at least 0, not {seed!r}.")
-        self.seed = seed
+        given = locals()  # every field of Settings is an argument of the same name
+        self.settings = Settings(**{field.name: given[field.name] for field in fields(Settings)})
+        self.seed = _whole_number("seed", seed, 0)
         if not isinstance(search_space, Mapping) or not all(
             isinstance(d, BaseDistribution) for d in search_space.values()
         ):
             raise InputError("PPO2: search_space must be Optuna distributions by name: {'x': FloatDistribution(0, 1)}.")
-        self.search_space = {
+        plain = {
             name: d
             for name, d in search_space.items()
             if isinstance(d, FloatDistribution) and not d.single() and not d.log and d.step is None
         }
-        if not self.search_space:
+        if not plain:
             raise InputError("PPO2: the search space has no plain float parameter (not log, no step) to search.")
-        self._low = np.array([d.low for d in self.search_space.values()])
-        self._range = np.array([d.high for d in self.search_space.values()]) - self._low
-        self._initial = self._initial_policy(initial_mean or {})
+        for name, d in plain.items():
+            if not math.isfinite(d.high - d.low):
+                raise InputError(f"PPO2: the range of {name} must be finite, not [{d.low}, {d.high}].")
+        self._initial_mean = dict(initial_mean or {})
+        self._take(plain)
         self._independent = independent_sampler
+        self._warned: set[str] = set()
 
     @classmethod
     def preset(cls, name: str, search_space: Mapping[str, BaseDistribution], **changes: Any) -> PPO2Sampler:
@@ -447,27 +474,38 @@ class PPO2Sampler(BaseSampler):
         """
         if name not in PRESETS:
             raise unknown("PPO2 preset", name, PRESETS)
+        known = [key for key in inspect.signature(cls).parameters if key != "search_space"]
+        for key in changes:
+            if key not in known:
+                raise unknown("PPO2Sampler argument", key, known)
         return cls(search_space, **{**PRESETS[name], **changes})
 
-    def _initial_policy(self, mean: Mapping[str, float]) -> Policy:
+    def _take(self, space: dict[str, FloatDistribution]) -> None:
+        """Search this space; the order of its names is that of the policy's coordinates."""
+        self._low = np.array([d.low for d in space.values()])
+        self._range = np.array([d.high for d in space.values()]) - self._low
+        self._initial = self._initial_policy(space, self._initial_mean)
+        self.search_space = space  # last: whoever sees it, in another thread, finds the rest in place
+
+    def _initial_policy(self, space: dict[str, FloatDistribution], mean: Mapping[str, float]) -> Policy:
         for name in mean:
-            if name not in self.search_space:
-                raise unknown("parameter of initial_mean", name, self.search_space)
+            if name not in space:
+                raise unknown("parameter of initial_mean", name, space)
         values = {}
-        for name, d in self.search_space.items():
+        for name, d in space.items():
             middle = 0.0 if self.settings.family == "normal" and d.low <= 0 <= d.high else (d.low + d.high) / 2
             values[name] = mean.get(name, middle)
             if not _is_number(values[name]) or not d.low <= values[name] <= d.high:
                 raise InputError(f"PPO2: initial_mean of {name} must be in [{d.low}, {d.high}], not {values[name]!r}.")
-        mu = self._to_theta(values)
+        mu = self._to_theta(values, list(space))
         if self.settings.optimise == "logit" and not np.all((mu > 0) & (mu < 1)):
             raise InputError("PPO2: optimise='logit' needs an initial mean strictly inside the ranges.")
         return Policy(mu)
 
     # The policy's coordinates: [0, 1] for the truncated family, the parameters' own for the normal one.
 
-    def _to_theta(self, params: Mapping[str, float]) -> Array:
-        values = np.array([float(params[name]) for name in self.search_space])
+    def _to_theta(self, params: Mapping[str, float], names: Sequence[str] | None = None) -> Array:
+        values = np.array([float(params[name]) for name in names or self.search_space])
         return values if self.settings.family == "normal" else np.clip((values - self._low) / self._range, 0, 1)
 
     def _to_params(self, theta: Array) -> dict[str, float]:
@@ -484,7 +522,9 @@ class PPO2Sampler(BaseSampler):
         try:
             draw = self._draw(study, trial)
         except InputError:
-            study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)  # refused, not left RUNNING
+            # Refused, so not left RUNNING; an enqueued trial goes back into the queue.
+            state = TrialState.WAITING if "fixed_params" in trial.system_attrs else TrialState.FAIL
+            study._storage.set_trial_state_values(trial._trial_id, state)
             raise
         study._storage.set_trial_system_attr(trial._trial_id, _DRAW, draw)
         if self._independent is not None:
@@ -519,7 +559,12 @@ class PPO2Sampler(BaseSampler):
         return sampler.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        """Let the independent sampler do its post-processing; this one has none."""
+        """Warn of a complete trial that is of no use, and let the independent sampler do its post-processing."""
+        if state == TrialState.COMPLETE and (missing := self._missing(trial)):
+            self._warn_once(
+                f"trial {trial.number} did not suggest {', '.join(missing)} with the distribution of the search space, "
+                "so it takes part in no update of PPO2; such trials never finish a step."
+            )
         if self._independent is not None:
             self._independent.after_trial(study, trial, state, values)
 
@@ -528,14 +573,19 @@ class PPO2Sampler(BaseSampler):
         if self._independent is not None:
             self._independent.reseed_rng()
 
+    def _warn_once(self, sentence: str) -> None:
+        if (kind := sentence.split(" ", 1)[0]) not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(f"PPO2: {sentence}", stacklevel=3)
+
     # The steps, read from the study.
 
     def _draw(self, study: Study, trial: FrozenTrial) -> dict[str, Any]:
         _refuse_several_objectives(study)
         self._agree_on_settings(study, write=True)
         steps = self._steps(study, writer=trial.number)
-        step, (policy, members) = len(steps), steps[-1]
-        is_mu = self.settings.baseline == "mu" and self._needs_mu(study, step, members)
+        step, (policy, members, drawn) = len(steps), steps[-1]
+        is_mu = self.settings.baseline == "mu" and self._needs_mu(members, drawn)
         theta = policy.mu if is_mu else self.propose(policy, trial.number)
         fixed = trial.system_attrs.get("fixed_params", {})
         return {
@@ -551,27 +601,38 @@ class PPO2Sampler(BaseSampler):
         s = self.settings
         return propose(policy.mu, self.seed, number, sigma=s.sigma, family=s.family, mirrored=s.mirrored)
 
-    def _needs_mu(self, study: Study, step: int, members: list[FrozenTrial]) -> bool:
-        """Whether mu's own trial is to be run now: nobody has or is at it, or it was lost and all others are done."""
-        if any(_is_mu(t) for t in members):
-            return False
-        running = any(
-            _is_mu(t) and t.state == TrialState.RUNNING and t.system_attrs[_DRAW]["step"] == step
-            for t in _trials(study)
-        )
-        return not running or len(members) >= self.settings.trials_per_step - 1
+    def _needs_mu(self, members: list[FrozenTrial], drawn: list[FrozenTrial]) -> bool:
+        """Whether mu's own trial is to be run now: as the first, or again when it is missing and the rest is done."""
+        tried = any(_is_mu(t) for t in drawn)
+        others_are_done = len(members) >= self.settings.trials_per_step - 1
+        missing = not any(_is_mu(t) for t in members)
+        return missing and (not tried or others_are_done) and not self._mu_is_given_up(drawn)
+
+    def _mu_is_given_up(self, drawn: list[FrozenTrial]) -> bool:
+        """Whether mu's own trial was lost twice, or asked for three times by whoever may never answer."""
+        mine = [t for t in drawn if _is_mu(t)]
+        lost = [t for t in mine if t.state.is_finished() and not self._counts(t)]
+        return len(lost) >= 2 or len(mine) >= 3
 
     def _agree_on_settings(self, study: Study, write: bool = False) -> None:
         """Refuse a study whose trials mean something else, and write down what they mean in a new one."""
         mine: dict[str, Any] = asdict(self.settings)
-        for may_change in ("steps", "clip", "answer", "pick", "mirrored"):  # each policy keeps its own clip
+        for may_change in ("steps", "clip", "pick", "mirrored"):  # each policy keeps its own clip
             del mine[may_change]
+        theirs = dict(_attributes(study).get(_SETTINGS) or {})
+        order = list(theirs.get("search_space", self.search_space))
+        if order != list(self.search_space) and set(order) == set(self.search_space):
+            self._take({name: self.search_space[name] for name in order})
         mine["search_space"] = {name: [d.low, d.high] for name, d in self.search_space.items()}
         mine["initial_mean"] = self._to_params(self._initial.mu)
-        theirs = _attributes(study).get(_SETTINGS)
-        if theirs is None and write:
-            study._storage.set_study_user_attr(study._study_id, _SETTINGS, mine)
-        elif theirs is not None and theirs != mine:
+        seed = theirs.pop("seed", self.seed)
+        if seed != self.seed:
+            self._warn_once(
+                f"seed {self.seed}, but the study began with {seed}: new trials differ from an exact resume."
+            )
+        if not theirs and write:
+            study._storage.set_study_user_attr(study._study_id, _SETTINGS, {**mine, "seed": self.seed})
+        elif theirs and theirs != mine:
             key = next(key for key in mine if theirs.get(key) != mine[key])
             raise InputError(
                 f"this study was started with {key} = {theirs.get(key)}, but the PPO2Sampler has "
@@ -589,23 +650,26 @@ class PPO2Sampler(BaseSampler):
             by_number = {t.number: t for t in trials}
             policies = [self._initial, *(_policy_from(record) for record in chain)]
             steps = [
-                _Step(policy, [by_number[n] for n in record["members"]])
+                _Step(policy, [by_number[n] for n in record["members"]], [])
                 for policy, record in zip(policies, chain, strict=False)
             ]
             number, policy = len(policies), policies[-1]
             mu = policy.mu.tolist()
-            drawn = [t for t in trials if (draw := t.system_attrs.get(_DRAW)) and draw["step"] == number]
-            members = self._members([t for t in drawn if t.system_attrs[_DRAW]["mu"] == mu and self._counts(t)])
-            steps.append(_Step(policy, members))
-            if not self._finished(members):
+            drawn = [
+                t for t in trials if (draw := t.system_attrs.get(_DRAW)) and draw["step"] == number and draw["mu"] == mu
+            ]
+            members = self._members(drawn)
+            steps.append(_Step(policy, members, drawn))
+            if len(members) < self.settings.trials_per_step:
                 return steps
             successor = self._successor(study, self.settings, policy, number, members)
             if writer is None:
-                return [*steps, _Step(successor, [])]
+                return [*steps, _Step(successor, [], [])]
             record = {
                 "mu": successor.mu.tolist(),
                 "members": [t.number for t in members],
                 "clip": self.settings.clip_at(number),
+                "baseline": self._baseline(members),
                 "adam": successor.adam and [x if isinstance(x, int) else x.tolist() for x in successor.adam],
                 "parent": chain[-1]["writer"] if chain else None,
                 "writer": writer,
@@ -614,7 +678,7 @@ class PPO2Sampler(BaseSampler):
 
     @staticmethod
     def policies(study: Study) -> list[dict[str, Any]]:
-        """Return the frozen policies of steps 2, 3, ...: `mu`, the `members` it was made of, and the `clip`.
+        """Return the frozen policies of steps 2, 3, ...: `mu`, and the `members`, `clip` and `baseline` that made it.
 
         Storages have no "write unless written", and of two processes that see a step full at once, one may be held up
         at will. So each writes under its own trial number and names the record it builds on. The longest chain of
@@ -635,46 +699,54 @@ class PPO2Sampler(BaseSampler):
         return chain
 
     def _counts(self, trial: FrozenTrial) -> bool:
-        return (
-            trial.state == TrialState.COMPLETE
-            and trial.value is not None
-            and math.isfinite(trial.value)
-            and all(trial.distributions.get(name) == d for name, d in self.search_space.items())
-        )
+        return trial.state == TrialState.COMPLETE and math.isfinite(trial.values[0]) and not self._missing(trial)
 
-    def _members(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        """Return the first M to complete, by number: late ones change nothing for whoever looks later."""
-        order = sorted(trials, key=lambda t: (t.datetime_complete is None, t.datetime_complete, t.number))
-        chosen = order[: self.settings.trials_per_step]
+    def _missing(self, trial: FrozenTrial) -> list[str]:
+        return [name for name, d in self.search_space.items() if trial.distributions.get(name) != d]
+
+    def _members(self, drawn: list[FrozenTrial]) -> list[FrozenTrial]:
+        """Return the first M to complete, by number: late ones change nothing for whoever looks later.
+
+        With `baseline="mu"` a place is kept for mu's own trial, until that is given up.
+        """
+        order = sorted(
+            (t for t in drawn if self._counts(t)),
+            key=lambda t: (t.datetime_complete is None, t.datetime_complete, t.number),
+        )
+        places = self.settings.trials_per_step
+        chosen = order[:places]
         if self.settings.baseline == "mu" and not any(_is_mu(t) for t in chosen):
             mine = [t for t in order if _is_mu(t)][:1]
-            chosen = mine + [t for t in order if t not in mine][: self.settings.trials_per_step - 1]
+            if mine or not self._mu_is_given_up(drawn):
+                chosen = mine + [t for t in order if t not in mine][: places - 1]
         return sorted(chosen, key=lambda t: t.number)
 
-    def _finished(self, members: list[FrozenTrial]) -> bool:
-        return len(members) >= self.settings.trials_per_step and (
-            self.settings.baseline == "mean" or any(_is_mu(t) for t in members)
-        )
+    def _baseline(self, members: list[FrozenTrial]) -> Literal["mean", "mu"]:
+        return "mu" if self.settings.baseline == "mu" and any(_is_mu(t) for t in members) else "mean"
 
     def _successor(
         self, study: Study, settings: Settings, policy: Policy, step: int, members: list[FrozenTrial]
     ) -> Policy:
         sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
         thetas = [policy.mu if _is_mu(t) else self._to_theta(t.params) for t in members]
-        return next_policy(settings, policy, step, thetas, [sign * float(t.values[0]) for t in members])
+        scores = [sign * float(t.values[0]) for t in members]
+        return next_policy(settings, policy, step, thetas, scores, baseline=self._baseline(members))
 
-    def rederive(self, study: Study) -> list[Array]:
-        """Return mu_1, mu_2, ... computed anew from the recorded members of every step: equal to the frozen ones.
-
-        An audit of a study: nothing but the trials, the members' numbers and each step's clip is read.
-        """
-        policy, means = self._initial, [self._initial.mu]
-        by_number = {t.number: t for t in _trials(study)}
-        for record in self.policies(study):
-            settings = replace(self.settings, clip=record["clip"], anneal=False)
-            policy = self._successor(study, settings, policy, 1, [by_number[n] for n in record["members"]])
-            means.append(policy.mu)
-        return means
+    def _ignored(self, study: Study, members: set[int]) -> dict[str, int]:
+        """Count the complete trials that are in no step's members, by reason."""
+        reasons: Counter[str] = Counter()
+        for t in _trials(study):
+            if t.state != TrialState.COMPLETE or t.number in members:
+                continue
+            if missing := self._missing(t):
+                reasons[f"without {', '.join(missing)} of the search space, or with another distribution"] += 1
+            elif not math.isfinite(t.values[0]):
+                reasons["not finite"] += 1
+            elif t.system_attrs.get(_DRAW, {}).get("step") is None:
+                reasons["enqueued, or not asked from this sampler"] += 1
+            else:
+                reasons["too late for their step"] += 1
+        return dict(reasons)
 
     def best_mean(self, study: Study) -> BestMean:
         """Return the search's answer: the mean of the finished step with the best average score (Algorithm 1, line 9).
@@ -686,19 +758,22 @@ class PPO2Sampler(BaseSampler):
         self._agree_on_settings(study)
         steps = self._steps(study)
         finished = steps[:-1]
+        ignored = self._ignored(study, {t.number for step in steps for t in step.members})
         if not finished:
+            counts = "; ".join(f"{count} {reason}" for reason, count in ignored.items())
             raise InputError(
                 f"study '{study.study_name}' has no finished step yet: {len(steps[-1].members)} of "
-                f"{self.settings.trials_per_step} trials of step 1 are complete."
+                f"{self.settings.trials_per_step} trials of step 1 are complete"
+                + (f"; complete trials that do not count: {counts}." if ignored else ".")
             )
-        scores = [float(np.mean([t.value for t in step.members])) for step in finished]
+        scores = [sum(t.values[0] / len(step.members) for t in step.members) for step in finished]
         if self.settings.pick == "last":
             index, score = len(steps) - 1, None
         else:
             best = np.argmax if study.direction == StudyDirection.MAXIMIZE else np.argmin
             index = int(best(scores))
             score = scores[index]
-        return BestMean(index + 1, self._to_params(self.mean(steps[index].policy)), score)
+        return BestMean(index + 1, self._to_params(self.mean(steps[index].policy)), score, ignored)
 
     def mean(self, policy: Policy) -> Array:
         """Return what the policy answers: the parent's mean or the policy's own expectation (`answer`)."""

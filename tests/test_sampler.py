@@ -24,6 +24,7 @@ from scipy.stats import truncnorm
 from autoseg.errors import InputError
 from autoseg.sampler import (
     PRESETS,
+    REACH,
     Adam,
     Policy,
     PPO2Sampler,
@@ -77,7 +78,7 @@ class TestOptunaConformance(
 # ------------------------------------------------------------------------------------------------------ pure functions
 
 
-@pytest.mark.parametrize("mu", [0.0, 1e-9, 0.03, 0.25, 0.5, 0.9999, 1.0])
+@pytest.mark.parametrize("mu", [-0.08, 0.0, 1e-9, 0.03, 0.25, 0.5, 0.9999, 1.0, 1.08])
 @pytest.mark.parametrize("sigma", [0.02, 0.2, 3.0])
 def test_the_truncated_normal_is_scipys(mu: float, sigma: float) -> None:
     reference = truncnorm(-mu / sigma, (1 - mu) / sigma, loc=mu, scale=sigma)
@@ -108,8 +109,13 @@ def test_mirrored_trials_stand_on_both_sides_of_mu() -> None:
     assert not np.allclose(propose([0.5], 0, 8, mirrored=True), propose([0.5], 0, 6, mirrored=True))
 
 
-def by_autograd(settings: Settings, mu: np.ndarray, thetas: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """The update written with torch: autograd through the clipped ratio of section 3.3, torch's Adam."""
+def by_autograd(
+    settings: Settings, mu: np.ndarray, thetas: np.ndarray, scores: np.ndarray, moments: dict | None = None
+) -> np.ndarray:
+    """The update written with torch: autograd through the clipped ratio of section 3.3, torch's Adam.
+
+    `moments` is Adam's state, taken over from the call before and left for the next one.
+    """
     theta = torch.tensor(thetas, dtype=torch.float64)
     mu_t = torch.tensor(mu, dtype=torch.float64)
     xi = torch.tensor(advantages(mu, thetas, scores, settings.baseline)).unsqueeze(1)
@@ -124,6 +130,8 @@ def by_autograd(settings: Settings, mu: np.ndarray, thetas: np.ndarray, scores: 
     logit = settings.optimise == "logit"
     x = (torch.logit(mu_t) if logit else mu_t.clone()).requires_grad_()
     adam = torch.optim.Adam([x], lr=settings.lr)
+    if moments:
+        adam.load_state_dict(moments)
     clip = settings.clip_at(1)
     for _ in range(settings.updates):
         log_ratio = log_p(torch.sigmoid(x) if logit else x) - log_p(mu_t)
@@ -134,7 +142,9 @@ def by_autograd(settings: Settings, mu: np.ndarray, thetas: np.ndarray, scores: 
         adam.step()
         if not logit and settings.family == "truncated":
             with torch.no_grad():
-                x.clamp_(0, 1)
+                x.clamp_(*settings.bounds)
+    if moments is not None:
+        moments.update(adam.state_dict())
     return (torch.sigmoid(x) if logit else x).detach().numpy()
 
 
@@ -151,6 +161,43 @@ def test_the_update_is_that_of_torch_autograd(preset: str, family: str) -> None:
     mine = next_policy(settings, Policy(mu), 1, thetas, scores).mu
     assert mine == pytest.approx(by_autograd(settings, mu, thetas, scores), abs=1e-6)
     assert np.linalg.norm(mine - 0.6) < np.linalg.norm(mu - 0.6)
+
+
+def test_the_release_takes_adams_moments_over_as_torch_does() -> None:
+    settings, moments = Settings.preset("release"), {}
+    policy = Policy(np.array([0.3, 0.5]))
+    for step in (1, 2, 3):
+        thetas = np.array([propose(policy.mu, 3, 8 * step + i) for i in range(8)])
+        thetas[0] = policy.mu
+        scores = -((thetas - 0.6) ** 2).sum(1) + 0.01 * np.random.default_rng(step).normal(size=8)
+        reference = by_autograd(settings, policy.mu, thetas, scores, moments)
+        forgetful = next_policy(settings, Policy(policy.mu), step, thetas, scores)
+        policy = next_policy(settings, policy, step, thetas, scores)
+        assert policy.mu == pytest.approx(reference, abs=1e-6)
+        assert (step == 1) == (policy.mu == pytest.approx(forgetful.mu, abs=1e-3))
+
+
+def test_an_answer_comes_near_the_edge_and_mu_stays_in_range_where_it_is_the_answer() -> None:
+    mu, edge = np.array([0.3, 0.7]), np.array([0.0, 1.0])
+    for settings, nearest in ((Settings(), 0.05), (Settings.preset("paper", ratio="dimension", clip=0.15), 0)):
+        policy = Policy(mu)
+        for step in range(40):
+            thetas = np.array([propose(policy.mu, 0, 32 * step + i) for i in range(32)])
+            policy = next_policy(settings, policy, 1, thetas, -((thetas - edge) ** 2).sum(1))
+        if settings.answer == "mu":
+            assert policy.mu.tolist() == [0, 1]
+        else:
+            assert np.abs(expectation(policy.mu, settings.sigma) - edge).max() < nearest
+            assert np.all(np.abs(policy.mu - 0.5) <= 0.5 + REACH * settings.sigma)
+
+
+def test_huge_scores_update_as_small_ones_do() -> None:
+    thetas = np.random.default_rng(0).random((6, 2))
+    scores = np.array([-1.7, 1.7, 0.3, -0.2, 1.0, 0.1])
+    small = update([0.4, 0.5], thetas, scores / 1.7)
+    assert small != pytest.approx([0.4, 0.5], abs=0.01)
+    assert update([0.4, 0.5], thetas, scores * 1e308) == pytest.approx(small, abs=1e-6)
+    assert update([0.4, 0.5], thetas, scores * 1e155) == pytest.approx(small, abs=1e-6)
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["joint", "dimension"]), st.sampled_from(["truncated", "normal"]))
@@ -175,7 +222,9 @@ def test_the_update_ignores_order_offset_and_stays_in_range(seed: int, clip: flo
     mu = np.where(np.arange(4) < edge, 1.0, rng.random(4))
     thetas, scores = rng.random((8, 4)), rng.normal(size=8)
     new = update(mu, thetas, scores, clip=clip, updates=10)
-    assert np.all((new >= 0) & (new <= 1))
+    assert np.all((new >= -REACH * 0.2) & (new <= 1 + REACH * 0.2))
+    in_range = update(mu, thetas, scores, clip=clip, updates=10, answer="mu")
+    assert np.all((in_range >= 0) & (in_range <= 1))
     assert update(mu, thetas[::-1], scores[::-1], clip=clip, updates=10) == pytest.approx(new, abs=1e-9)
     assert update(mu, thetas, scores + offset, clip=clip, updates=10) == pytest.approx(new, abs=1e-5)
 
@@ -257,9 +306,26 @@ def journal(path) -> JournalStorage:
     return JournalStorage(JournalFileBackend(str(path)))
 
 
+def a_storage(kind: str, folder) -> optuna.storages.BaseStorage:
+    if kind == "sqlite":
+        return optuna.storages.RDBStorage(f"sqlite:///{folder}/study.db")
+    return journal(folder / "journal.log") if kind == "journal" else InMemoryStorage()
+
+
+def rederive(study: Study, sampler: PPO2Sampler) -> list[np.ndarray]:
+    """Return mu_1, mu_2, ... from nothing but the trials, the members' numbers and each step's clip."""
+    policy = sampler._initial
+    means = [policy.mu]
+    for record in sampler.policies(study):
+        settings = replace(sampler.settings, clip=record["clip"], anneal=False)
+        policy = sampler._successor(study, settings, policy, 1, [study.trials[n] for n in record["members"]])
+        means.append(policy.mu)
+    return means
+
+
 def assert_policies_are_rederived(study: Study, sampler: PPO2Sampler) -> int:
     """Check the frozen policies against the trials; return how many there are."""
-    frozen, rederived = sampler.policies(study), sampler.rederive(study)
+    frozen, rederived = sampler.policies(study), rederive(study, sampler)
     assert len(rederived) == len(frozen) + 1
     for step, record in enumerate(frozen, start=2):
         assert record["mu"] == rederived[step - 1].tolist()
@@ -422,12 +488,31 @@ def test_the_answer_is_the_mean_of_the_best_step_and_the_paper_answers_with_mu()
     assert best.step == int(np.argmax(averages)) + 1
     assert best.score == pytest.approx(max(averages))
     mu = [0.5] * 3 if best.step == 1 else PPO2Sampler.policies(study)[best.step - 2]["mu"]
-    assert make(answer="mu").best_mean(study).mean == pytest.approx(
-        {"a": mu[0], "b": -5 + 10 * mu[1], "c": 1 + mu[2] / 2}
-    )
-    assert best.mean["a"] == pytest.approx(float(expectation(mu[0], 0.2)))
+    expected = expectation(mu, 0.2)
+    assert best.mean == pytest.approx({"a": expected[0], "b": -5 + 10 * expected[1], "c": 1 + expected[2] / 2})
+    assert best.ignored == {}
     last = make(pick="last").best_mean(study)
     assert (last.step, last.score) == (8, None)
+
+    papers = new_study(make(answer="mu"))
+    papers.optimize(suggest, n_trials=8)
+    last = make(answer="mu", pick="last").best_mean(papers)
+    papers.ask(SPACE)
+    mu = PPO2Sampler.policies(papers)[1]["mu"]
+    assert last.mean == pytest.approx({"a": mu[0], "b": -5 + 10 * mu[1], "c": 1 + mu[2] / 2})
+
+
+def test_one_more_step_lets_the_mean_after_the_last_step_compete() -> None:
+    def better_and_better(trial: optuna.Trial) -> float:
+        return suggest(trial) + trial.number
+
+    study = new_study(make(steps=2))
+    study.optimize(better_and_better, n_trials=8)
+    assert make(steps=2).best_mean(study).step == 2
+    study.optimize(better_and_better, n_trials=4)  # step T + 1 (Algorithm 1, line 9)
+    best = make(steps=2).best_mean(study)
+    assert best.step == 3
+    assert best.score == pytest.approx(np.mean([t.value for t in study.trials[8:]]))
 
 
 def test_reading_the_answer_writes_nothing() -> None:
@@ -455,6 +540,8 @@ def test_the_normal_family_is_not_truncated_and_keeps_its_own_units() -> None:
         ({"trials_per_step": 1}, "trials_per_step must be a whole number of at least 2, not 1"),
         ({"sigma": 0}, "sigma must be a positive number, not 0"),
         ({"sigma": float("nan")}, "sigma must be a positive number"),
+        ({"sigma": None}, "sigma must be a positive number, not None"),
+        ({"lr": None}, "lr must be a positive number, not None"),
         ({"clip": -0.1}, "clip must be a positive number"),
         ({"steps": 0}, "steps must be a whole number"),
         ({"updates": 2.5}, "updates must be a whole number"),
@@ -482,6 +569,119 @@ def test_a_bad_search_space_is_refused() -> None:
         PPO2Sampler.preset("papier", SPACE)
     with pytest.raises(InputError, match="did you mean 'sigma'"):
         Settings.preset("paper", sgima=0.1)
+    with pytest.raises(InputError, match="unknown PPO2Sampler argument 'sgima'; did you mean 'sigma'"):
+        PPO2Sampler.preset("paper", SPACE, sgima=0.1)
+    with pytest.raises(InputError, match="the range of y must be finite"):
+        PPO2Sampler({"x": FloatDistribution(0, 1), "y": FloatDistribution(-1.7e308, 1.7e308)})
+
+
+def test_numpys_numbers_are_settings_too() -> None:
+    numpys = {"trials_per_step": np.int64(4), "sigma": np.float32(0.25), "seed": np.int64(5), "anneal": np.True_}
+    study = new_study(PPO2Sampler(SPACE, **numpys))  # type: ignore[arg-type]
+    study.optimize(suggest, n_trials=9)
+    plain = PPO2Sampler(SPACE, trials_per_step=4, sigma=0.25, seed=5, anneal=True)
+    assert assert_policies_are_rederived(study, plain) == 2
+    plain.best_mean(study)
+
+
+@pytest.mark.parametrize("kind", ["memory", "journal", "sqlite"])
+def test_a_study_is_resumed_with_its_space_in_another_order(kind: str, tmp_path) -> None:
+    once, resumed = new_study(make()), new_study(make(), storage=a_storage(kind, tmp_path))
+    once.optimize(suggest, n_trials=10)
+    resumed.optimize(suggest, n_trials=5)
+    turned = {name: SPACE[name] for name in ("c", "a", "b")}
+    resumed.sampler = PPO2Sampler(turned, trials_per_step=4, seed=5)
+    resumed.optimize(suggest, n_trials=5)
+    assert parameters(resumed) == parameters(once)
+    assert resumed.sampler.best_mean(resumed) == make().best_mean(once)
+
+
+def test_another_seed_on_resume_is_told() -> None:
+    study = new_study(make())
+    study.optimize(suggest, n_trials=2)
+    study.sampler = make(seed=6)
+    with pytest.warns(UserWarning, match="seed 6, but the study began with 5"):
+        study.ask(SPACE)
+
+
+@pytest.mark.parametrize("kind", ["memory", "journal", "sqlite"])
+def test_a_refused_sampler_leaves_enqueued_trials_in_the_queue(kind: str, tmp_path) -> None:
+    study = new_study(make(), storage=a_storage(kind, tmp_path))
+    study.optimize(suggest, n_trials=1)
+    study.enqueue_trial({"a": 0.9})
+    study.sampler = make(sigma=0.1)
+    for _ in range(2):
+        with pytest.raises(InputError, match="or a new study"):
+            study.ask(SPACE)
+    study.sampler = make()
+    assert study.ask(SPACE).params["a"] == 0.9
+
+
+def test_complete_trials_of_no_use_are_warned_of_once_and_counted() -> None:
+    study = new_study(make())
+    with pytest.warns(UserWarning, match="trial 0 did not suggest b, c with the distribution") as warned:
+        study.optimize(lambda trial: trial.suggest_float("a", 0, 1), n_trials=6)
+    assert len([w for w in warned if "did not suggest" in str(w.message)]) == 1
+    with pytest.raises(
+        InputError, match=r"0 of 4 trials of step 1 are complete; .* 6 without b, c of the search space"
+    ):
+        make().best_mean(study)
+    study.enqueue_trial({"a": 0.9})
+    asked = [study.ask(SPACE) for _ in range(7)]
+    for trial in asked:
+        study.tell(trial, float("inf") if trial.number == 7 else score(trial.params))
+    assert make().best_mean(study).ignored == {
+        "without b, c of the search space, or with another distribution": 6,
+        "enqueued, or not asked from this sampler": 1,
+        "not finite": 1,
+        "too late for their step": 1,
+    }
+
+
+def is_mu(trial: optuna.Trial) -> bool:
+    return trial.study.trials[trial.number].system_attrs["ppo2:draw"]["is_mu"]
+
+
+@pytest.mark.parametrize("loss", ["fail", "nan", "prune", "inf"])
+def test_a_mu_that_is_always_lost_costs_two_trials_per_step_and_the_mean_takes_its_place(loss: str) -> None:
+    def fails_at_mu(trial: optuna.Trial) -> float:
+        value = suggest(trial)
+        if is_mu(trial):
+            if loss == "fail":
+                raise RuntimeError
+            if loss == "prune":
+                raise optuna.TrialPruned
+            return float(loss)
+        return value
+
+    study = new_study(make("release"))
+    study.optimize(fails_at_mu, n_trials=37, catch=RuntimeError)  # six steps of 4, each with mu lost twice; and one ask
+    mus = [t.number for t in study.trials if t.system_attrs["ppo2:draw"]["is_mu"]]
+    assert mus[:4] == [0, 4, 6, 10]  # after the first loss it waits for M - 1 others
+    assert assert_policies_are_rederived(study, make("release")) == 6
+    assert {record["baseline"] for record in PPO2Sampler.policies(study)} == {"mean"}
+
+
+def test_a_mu_that_is_lost_once_is_run_again_and_is_the_baseline() -> None:
+    study = new_study(make("release"))
+    for number in range(6):
+        trial = study.ask(SPACE)
+        if number == 0:
+            study.tell(trial, state=TrialState.FAIL)
+        else:
+            study.tell(trial, score(trial.params))
+    assert [t.system_attrs["ppo2:draw"]["is_mu"] for t in study.trials] == [True, False, False, False, True, True]
+    assert PPO2Sampler.policies(study)[0]["baseline"] == "mu"
+    assert PPO2Sampler.policies(study)[0]["members"] == [1, 2, 3, 4]
+
+
+def test_workers_that_die_at_mu_do_not_hold_the_search_up() -> None:
+    study = new_study(make("release"))
+    for _ in range(30):
+        trial = study.ask(SPACE)
+        if not is_mu(trial):  # mu's worker is gone: RUNNING for ever
+            study.tell(trial, score(trial.params))
+    assert assert_policies_are_rederived(study, make("release")) == 4
 
 
 def test_a_study_of_another_search_space_is_refused_and_loses_nothing() -> None:
@@ -514,6 +714,8 @@ def test_settings_are_immutable_and_presets_are_the_papers() -> None:
     assert (paper.ratio, paper.baseline, paper.answer, paper.pick) == ("joint", "mean", "mu", "best")
     assert (release.steps, release.trials_per_step, release.clip, release.updates) == (12, 32, 0.2, 60)
     assert (release.ratio, release.baseline, release.lr, release.keep_adam) == ("dimension", "mu", 0.2, True)
+    assert (release.optimise, release.sigma, release.answer, release.pick) == ("logit", 0.2, "mu", "best")
+    assert paper.bounds == release.bounds == (0, 1)
     assert replace(paper, ratio="dimension") != paper
 
 
