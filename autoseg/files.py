@@ -41,7 +41,7 @@ def writing(folder: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             what, cure = "no room left", "make some and run the same command again, it goes on"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             what, cure = "cannot be written", "choose another folder with `--out`"

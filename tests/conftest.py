@@ -10,6 +10,8 @@ import torch
 from hypothesis import settings
 from small_task import Disk, make_data
 
+from autoseg import formula
+
 GOLDEN = Path(__file__).parent / "golden"
 
 # Deterministic, and no deadline: on a loaded machine the first call of an operator can take long.
@@ -40,3 +42,12 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     small = Disk(tmp_path / "disk")
     yield small
     small.close()
+
+
+@pytest.fixture(autouse=True)
+def _same_metrics_after_each_test():
+    """Forget the metrics that a test, or a plugin it loaded, registered."""
+    before = dict(formula._REGISTRY)
+    yield
+    formula._REGISTRY.clear()
+    formula._REGISTRY.update(before)

@@ -9,7 +9,8 @@ import torch.distributed as dist
 
 from autoseg.cli import main
 
-dist.init_process_group("gloo")
-codes = [main(json.loads(command)) for command in sys.argv[1:]]
-dist.destroy_process_group()
-sys.exit(max(codes))
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    codes = [main(json.loads(command)) for command in sys.argv[1:]]
+    dist.destroy_process_group()
+    sys.exit(max(codes))

@@ -322,8 +322,7 @@ def test_scaling_retaining_and_no_grad_work_as_for_any_loss():
     assert loss(last, target).item() == pytest.approx(loss(logits, target).item(), abs=1e-7)
 
 
-def test_a_new_metric_is_evaluated_gets_parameters_and_trains(request):
-    request.addfinalizer(lambda: formula._REGISTRY.pop("mdice"))
+def test_a_new_metric_is_evaluated_gets_parameters_and_trains():
     formula.register(
         Formula(
             "mDice",
