@@ -263,15 +263,15 @@ def test_a_whole_search_on_the_proxy_task_writes_the_scores_that_trials_would(tm
 
 @pytest.mark.long
 def test_a_users_metric_is_searched_for_on_the_proxy_task(tmp_path, data):
-    write_json(tmp_path / "search.json", {"metric": "mDice", "steps": 1, "trials_per_step": 2})
+    write_json(tmp_path / "search.json", {"metric": "toyDice", "steps": 1, "trials_per_step": 2})
     command = ["search", str(tmp_path / "toy"), "--config", str(tmp_path / "search.json"), "--quiet"]
     process = start("--plugin", "toy_metric", *command, *arguments(data))
     _, shown = process.communicate(timeout=120)
     assert process.returncode == 0, shown
     content = read_json(tmp_path / "toy/step-001/trial-0.json")
-    assert content["metric"] == "mDice"
-    assert set(content["scores"]) == {"gAcc", "mAcc", "mIoU", "FWIoU", "BIoU", "BF1", "mDice"}
-    assert content["score"] == content["scores"]["mDice"] > 0
+    assert content["metric"] == "toyDice"
+    assert set(content["scores"]) == {"gAcc", "mAcc", "mIoU", "FWIoU", "BIoU", "BF1", "toyDice"}
+    assert content["score"] == content["scores"]["toyDice"] > 0
 
 
 def test_a_search_needs_a_task_or_an_objective(tmp_path, data, capsys):

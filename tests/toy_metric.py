@@ -6,7 +6,7 @@ from autoseg.formula import Formula, ratio, register
 
 register(
     Formula(
-        "mDice",
+        "toyDice",
         sums=lambda y_hat, y, ops: {"both": ops.AND("AND", y_hat, y), "size": y_hat + y},
         per_class=lambda s: ratio(2 * s["both"], s["size"]),
     )
