@@ -51,7 +51,7 @@ rule searches:
 
 rule runs:
     input:
-        expand("{out}/runs/{run}/scores.json", out=OUT, run=P.runs()),
+        expand("{out}/runs/{run}/scores.json", out=OUT, run=P.runs),
 
 
 rule tables:

@@ -203,6 +203,19 @@ PROTOCOLS: Mapping[str, tuple[dict[str, Any], str]] = {
         "the paper's Appendix A: retraining as DeepLabv3+ (Chen et al. 2018) does: 30 k iterations of 16 crops of 513, "
         "lr .007 decayed to 0, weight decay 4e-5",
     ),
+    "paper-cityscapes": (
+        {
+            "iterations": 90000,
+            "batch_size": 16,
+            "crop": (769, 769),
+            "short_side": 1024,
+            "lr": 0.007,
+            "min_lr": 0.0,
+            "weight_decay": 4e-5,
+            "head_lr": 1.0,
+        },
+        "as 'paper', with the iterations and the crop that DeepLabv3+'s authors publish for Cityscapes",
+    ),
     "release": (
         {"iterations": 10000, "batch_size": 32, "crop": (512, 512), "short_side": 512},
         "the authors' release on VOC: 10 k iterations of 32 crops of 512 over 4 GPUs, lr .02, SyncBN",

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from autoseg.errors import InputError
-from autoseg.pipeline import Row, Table, load_pipeline, run_name
+from autoseg.pipeline import Row, Run, Table, load_pipeline
 from autoseg.tables import fill, markdown, targets
 
 ROOT = Path(__file__).parents[1]
@@ -50,9 +50,12 @@ def changed(*where_and_value):
             changed("searches", "mIoU", "search", {"metric": "mIoU", "stpes": 3}),
             "unknown key 'stpes'; did you mean 'steps'",
         ),
-        (changed("tables", "main", "rows", ["searched:miou2"]), "unknown name 'miou2'"),
+        (changed("tables", "main", "rows", ["searched:miou2"]), "unknown search 'miou2'"),
         (changed("tables", "main", "rows", ["cee"]), "unknown loss 'cee'; did you mean 'ce'"),
-        (changed("proxies", "tiny", "training", {"lr": -1}), r"protocol 'paper-proxy': lr: .*greater than 0"),
+        (
+            changed("proxies", "tiny", "training", {"lr": -1}),
+            r"proxies.tiny.training: protocol 'paper-proxy': lr: .*greater than 0",
+        ),
         (changed("retrainings", "tiny", "protocol", "papr"), "unknown protocol 'papr'; did you mean 'paper'"),
         (changed("datasets", "sc/enes", {"kind": "synthetic"}), "a name has letters"),
     ],
@@ -64,7 +67,7 @@ def test_a_wrong_config_is_answered_in_a_sentence(config, message):
 
 def test_names_of_runs_are_safe_and_differ():
     names = {
-        run_name("d", "r", loss, 0)
+        Run("d", "r", loss, 0).name
         for loss in ("ce", "naive:mIoU", "searched:a + 0.5 * searched:b", "searched:a + searched:b")
     }
     assert len(names) == 4
