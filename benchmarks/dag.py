@@ -68,8 +68,8 @@ def main() -> None:
 
 {plans}
 
-A dry run reads no data. What Snakemake adds to a job on this machine ({JOBS} trivial jobs, two at a time, less the start
-of Snakemake itself):
+A dry run reads no data. What Snakemake adds to a job on this machine ({JOBS} trivial jobs, two at a time, less
+the start of Snakemake itself):
 
 {each}
 
