@@ -7,6 +7,7 @@ knows nothing of Snakemake, and imports no torch.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import re
@@ -235,6 +236,7 @@ class Pipeline(_Model):
     preset: Literal["paper", "release"] | None = Field(
         default=None, description="whose settings searches, proxies and retrainings have where they name none"
     )
+    seed: int = Field(default=0, ge=0, description="of splits, synthetic images, searches and runs that name none")
     plugins: list[str] = Field(default=[], description="modules to import first: they register metrics")
     datasets: dict[Name, Dataset] = Field(description="images, and which of them are held out")
     proxies: dict[Name, Proxy] = Field(default={}, description="what searches train")
@@ -444,4 +446,30 @@ def load_pipeline(content: Any, where: str) -> Pipeline:
             load_plugin(module)
         if isinstance(content.get("searches"), Mapping):
             content["searches"] = expand(content["searches"], "searches")
+        content = _with_seed(content)
     return parse(Pipeline, content, where)
+
+
+def _with_seed(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the config with its seed wherever none is given."""
+    seed = content.get("seed", 0)
+    found = copy.deepcopy(content)
+
+    def fill(kind: str, key: str, value: Any, *inside: str) -> None:
+        for plan in found[kind].values() if isinstance(found.get(kind), Mapping) else ():
+            for name in inside:
+                plan = plan.setdefault(name, {}) if isinstance(plan, dict) else None
+            if isinstance(plan, dict):
+                plan.setdefault(key, value)
+
+    fill("datasets", "split_seed", seed)
+    fill("proxies", "seed", seed, "training")
+    fill("searches", "seed", seed, "search")
+    fill("tables", "seeds", [seed])
+    for name, dataset in found["datasets"].items() if isinstance(found.get("datasets"), Mapping) else ():
+        if isinstance(dataset, dict) and dataset.get("kind") == "synthetic":
+            found["datasets"][name] = {**dataset, "options": {"seed": seed, **dataset.get("options", {})}}
+    for figure in found["figures"].values() if isinstance(found.get("figures"), Mapping) else ():
+        if isinstance(figure, dict) and figure.get("kind") in ("gallery", "classes"):
+            figure.setdefault("seed", seed)
+    return found
