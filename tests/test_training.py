@@ -233,6 +233,20 @@ def test_a_preempted_run_saves_exits_with_75_and_goes_on(tmp_path, data):
     assert checksum(out / "weights.safetensors") == weights_of(data, tmp_path / "whole", **changes)
 
 
+def test_a_training_that_fails_does_not_wait_for_its_workers(data):
+    """They outlive a preemption's signals, but not the end of their parent, whatever it was."""
+    code = (
+        "import sys; from small_task import small_task; from autoseg.tasks import OpenTask\n"
+        "opened = OpenTask(small_task(sys.argv[1], workers=2))\n"
+        "batches = iter(opened.batches(opened.data.read, opened.split.train, 0))\n"
+        "next(batches); raise RuntimeError('a bug')"
+    )
+    process = start(code, str(data), module=None)
+    _, shown = process.communicate(timeout=60)
+    assert process.returncode == 1, shown
+    assert shown.endswith("RuntimeError: a bug\n")
+
+
 # ---- Collapse and failure ------------------------------------------------------------------------------------------
 
 
