@@ -120,6 +120,8 @@ def train_run(
         )
         logs: list[Callable[[Line], None]] = []
         if rank == 0:
+            with writing(out):  # before the first step, not after it
+                out.mkdir(parents=True, exist_ok=True)
             logs = [JsonLines(out / "log.jsonl"), *([TensorBoard(tensorboard)] if tensorboard else [])]
         checkpoint = Checkpoint(out / "checkpoint.pt", mark)
         outcome = train(
@@ -179,6 +181,8 @@ def evaluate_run(
     """
     run = Path(run)
     trained = load_trained(run)
+    if window is not None and min(window) < 32:
+        raise InputError(f"a window of {window[0]} x {window[1]} pixels; expected at least 32 x 32.")
     opened = OpenTask(task)
     data, device = opened.data, opened.device
     if trained.num_classes != data.num_classes:

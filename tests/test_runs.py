@@ -203,7 +203,7 @@ def test_a_sliding_window_equals_the_whole_image_where_it_must():
         assert torch.allclose(slide(Convolution(), images, (8, 8))[inner], Convolution()(images)[inner], atol=1e-6)
 
 
-def test_windows_can_be_asked_for_on_the_command_line(tmp_path, run, data):
+def test_windows_can_be_asked_for_on_the_command_line(tmp_path, run, data, capsys):
     scores = tmp_path / "scores.json"
     window = ["--window", "48", "48"]  # as large as the images
     assert main(["evaluate", str(run), "--out", str(scores), *arguments(data)]) == 0
@@ -211,6 +211,8 @@ def test_windows_can_be_asked_for_on_the_command_line(tmp_path, run, data):
     assert main(["evaluate", str(run), "--out", str(scores), *window, *arguments(data)]) == 0
     assert read_json(scores)["scores"] == whole["scores"]
     assert read_json(scores)["fingerprint"] != whole["fingerprint"]
+    assert main(["evaluate", str(run), "--out", str(scores), "--window", "0", "48", *arguments(data)]) == 2
+    assert "a window of 0 x 48 pixels; expected at least 32 x 32" in capsys.readouterr().err
 
 
 def test_several_processes_counts_add_up_to_those_of_one():
@@ -242,6 +244,13 @@ def test_a_run_that_is_not_there_or_damaged_is_refused(tmp_path, run, data, caps
     (damaged / "weights.safetensors").write_bytes(b"damaged")
     assert main(["evaluate", str(damaged), *arguments(data)]) == 2
     assert "not the weights that" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(tmp_path, data, capsys, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("autoseg.runs.train", lambda *args, **options: pytest.fail("a step was trained"))
+    assert main(["train", "--loss", "ce", "--out", str(tmp_path / "file"), *arguments(data)]) == 2
+    assert "file: cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,9 @@ def test_protocols_are_valid_and_settings_are_checked():
         training("paper", iteration=3)
     with pytest.raises(InputError, match="batch_size 32 cannot be processed in 3 equal parts"):
         training("paper-proxy", accumulate=3)
+    for key, value in (("crop", [0, 32]), ("crop", [32, -5]), ("short_side", 7), ("seed", 2**63), ("lr", math.nan)):
+        with pytest.raises(InputError, match=key):
+            training("paper-proxy", **{key: value})
 
 
 def test_a_step_is_torchs_sgd_on_the_loss_of_both_heads_with_faster_heads():
@@ -184,6 +187,14 @@ def test_a_checkpoint_of_another_fingerprint_is_not_used(tmp_path, capsys):
     assert "made with other settings or data" in capsys.readouterr().err
 
 
+def test_processes_that_find_different_checkpoints_are_stopped(tmp_path, monkeypatch):
+    """Two nodes whose folder is not the same one: the other process has found none."""
+    checkpoint = interrupted(tmp_path, 3)
+    monkeypatch.setattr("autoseg.training._reduced", lambda value, world: value)
+    with pytest.raises(InputError, match=r"different checkpoints \(this one step 3\)"):
+        train(fresh(), build_loss("ce"), from_memory, settings(), device=CPU, world=2, checkpoint=checkpoint)
+
+
 def weights_of(data, out, **changes) -> str:
     """The checksum of the weights of an uninterrupted run."""
     command = ["train", "--loss", "published:mIoU", "--out", str(out), "--quiet", *arguments(data, **changes)]
@@ -272,6 +283,23 @@ def test_out_of_memory_is_an_error_with_its_cure_never_an_outcome(error):
 
     with pytest.raises(InputError, match="out of memory with 2 images of 16 x 16 at once; set accumulate to 2"):
         train(fresh(), Fails(3, fail), from_memory, settings(), device=CPU)
+
+
+def test_the_cure_is_one_that_can_be_taken():
+    """A single image cannot be divided further."""
+
+    def fail(loss):
+        raise MemoryError
+
+    with pytest.raises(InputError, match="out of memory with 1 images of 16 x 16 at once; take more or larger GPUs"):
+        train(fresh(), Fails(3, fail), from_memory, settings(accumulate=2), device=CPU)
+
+
+def test_a_batch_too_small_for_batch_statistics_is_refused_in_a_sentence():
+    """DeepLabv3+ has a mean over the whole image, which for one image is one value."""
+    one = [(torch.zeros(1, 3, 16, 16), torch.zeros(1, 16, 16, dtype=torch.int64))]
+    with pytest.raises(InputError, match="1 image at once is too little for this network's batch statistics"):
+        train(fresh("deeplabv3plus-r18"), build_loss("ce"), lambda start: one, settings(batch_size=1), device=CPU)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes do not fit"), NotImplementedError("shapes do not fit")])
