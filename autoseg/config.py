@@ -86,7 +86,9 @@ class Search(BaseModel):
         default=SurrogateConventions(), description="what a formula leaves open: tolerance, boundary_radius, ..."
     )
     initial: str = Field(
-        default="identity", description="the first mean: identity, published:<name>, or the path of a surrogate.json"
+        default="identity",
+        description="the first mean: identity, published:<name>, or the path of a surrogate.json, relative to the file "
+        "that these settings are in",
     )
     sampler: Literal["ppo2", "random", "tpe", "cmaes", "gp"] = Field(default="ppo2", description="who proposes")
     preset: str = Field(default="default", description="PPO2's settings: default, paper, release or annealed")
@@ -121,10 +123,18 @@ class Search(BaseModel):
         Settings.preset(self.preset, **self.ppo2, family="truncated" if curves.bounded else "normal")
         return self
 
+    @property
+    def starts_from_file(self) -> bool:
+        """Whether `initial` is a path."""
+        return self.initial != "identity" and self.initial.partition(":")[0].lower() not in ("published", "naive")
+
 
 def load_search(path: str | os.PathLike[str]) -> Search:
-    """Read the settings of a search."""
-    return parse(Search, read(path), path)
+    """Read the settings of a search; a relative path in them is taken from the folder of their file."""
+    search = parse(Search, read(path), path)
+    if search.starts_from_file:
+        search = search.model_copy(update={"initial": str(Path(path).parent / search.initial)})
+    return search
 
 
 class Training(BaseModel):
