@@ -22,13 +22,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from autoseg.config import Training
 from autoseg.data.loaders import sample_seed
 from autoseg.errors import InputError, Preempted
 from autoseg.files import atomic, writing
-from autoseg.logs import Line
+from autoseg.logs import Line, bar
 from autoseg.networks import Network
 
 VERSION = 1  # of the algorithm: a change that changes results makes old checkpoints and scores stale
@@ -137,16 +136,9 @@ def train(
     model.train()
     outcome = Outcome(start)
     batches = iter(loader(start * settings.accumulate))
-    bar = tqdm(
-        total=settings.iterations,
-        initial=start,
-        desc=progress,
-        unit="step",
-        disable=progress is None,
-        mininterval=0.2 if sys.stderr.isatty() else 60,  # a job's log is no screen
-    )
+    shown = bar(progress, "step", total=settings.iterations, initial=start)
     began, images_done = time.perf_counter(), 0
-    with bar, _stop_signals() as stop, _plain_errors(settings, world):
+    with shown, _stop_signals() as stop, _plain_errors(settings, world):
         for iteration in range(start, settings.iterations):
             for group, base in zip(optimiser.param_groups, bases, strict=True):
                 group["lr"] = learning_rate(settings, iteration, base)
@@ -179,10 +171,10 @@ def train(
             scaler.update()
             done = outcome.iterations = iteration + 1
             outcome.losses.append(value)
-            bar.update()
+            shown.update()
             if done % max(settings.iterations // 200, 1) == 0:
                 lr, speed = optimiser.param_groups[0]["lr"], images_done * world / (time.perf_counter() - began)
-                bar.set_postfix(loss=f"{value:.4f}", lr=f"{lr:.2g}", img_s=f"{speed:.1f}", refresh=False)
+                shown.set_postfix(loss=f"{value:.4f}", lr=f"{lr:.2g}", img_s=f"{speed:.1f}", refresh=False)
                 for log in logs:
                     log({"iteration": done, "loss": value, "lr": lr, "images_per_s": round(speed, 2)})
             if done == settings.iterations:

@@ -168,6 +168,16 @@ def test_scores_are_those_of_the_predictions_at_original_size(tmp_path, uneven):
     assert found["run"] == "run"
 
 
+def test_an_evaluation_shows_how_far_it_is_and_names_the_run_by_its_folder(tmp_path, run, data, capsys, monkeypatch):
+    monkeypatch.chdir(run)
+    command = ["evaluate", ".", "--out", str(tmp_path / "scores.json"), *arguments(data)]
+    assert main(command) == 0
+    assert "evaluate: 100%" in capsys.readouterr().err
+    assert read_json(tmp_path / "scores.json")["run"] == "small-ce"
+    assert main([*command, "--quiet"]) == 0
+    assert "evaluate" not in capsys.readouterr().err
+
+
 def test_a_class_that_is_nowhere_has_no_score_of_its_own(tmp_path, run, data):
     found = evaluate_run(small_task(data), run, tmp_path / "scores.json", part="hold_out")
     assert set(found.per_class["BF1"]) == {"ground", "meadow", "roof", "crate", "wire", "pebble"}
