@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from small_task import arguments, lines, make_data, small_task, start
+from small_task import arguments, lines, make_data, small_task, start, wait_for
 from torch import nn
 
 from autoseg.cli import main
@@ -104,6 +105,36 @@ def test_two_processes_train_to_the_losses_of_one_with_the_same_batch_and_merge_
         assert two == pytest.approx(one, rel=1e-5)
         assert read_json(tmp_path / "two" / name / "run.json")["iterations"] == 12
     assert (tmp_path / "two/scores.json").read_bytes() == (tmp_path / "one/scores.json").read_bytes()
+
+
+@pytest.mark.long
+def test_preempted_under_torchrun_the_same_command_goes_on(tmp_path, data):
+    """torchrun passes the signal on and ends with 1, whatever its processes end with: for a cluster, a retry."""
+
+    def torchrun(out: str):
+        options = ["--standalone", "--nproc-per-node", "2", "--signals-to-handle", "SIGTERM,SIGINT,SIGUSR1"]
+        run = ["train", "--loss", "published:mIoU", "--out", str(tmp_path / out), "--quiet"]
+        task = arguments(data, iterations=150, workers=1)
+        return start(*options, "-m", "autoseg", *run, *task, module="torch.distributed.run")
+
+    def finish(process) -> str:
+        _, shown = process.communicate(timeout=120)
+        assert process.returncode == 0, shown
+        return shown
+
+    finish(torchrun("whole"))
+    out = tmp_path / "stopped"
+    for number, least in ((signal.SIGTERM, 20), (signal.SIGUSR1, 60)):
+        process = torchrun("stopped")
+        wait_for(lambda: (out / "log.jsonl").exists() and len(lines(out / "log.jsonl")) > least, process)  # noqa: B023
+        process.send_signal(number)
+        _, shown = process.communicate(timeout=120)
+        assert process.returncode == 1, shown
+        assert "the same command goes on" in shown
+        assert torch.load(out / "checkpoint.pt", weights_only=True)["iteration"] > least
+    finish(torchrun("stopped"))
+    for name in ("weights.safetensors", "run.json"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path, data, monkeypatch):

@@ -6,7 +6,7 @@ import math
 import os
 import signal
 import sys
-import types
+import time
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from autoseg.cli import main
 from autoseg.config import PROTOCOLS, Training, training
 from autoseg.errors import InputError, Preempted
 from autoseg.files import checksum
+from autoseg.logs import TensorBoard
 from autoseg.losses import build_loss
 from autoseg.networks import build_network
 from autoseg.tasks import OpenTask
@@ -344,28 +345,37 @@ def test_a_full_disk_ends_in_a_sentence_and_loses_no_checkpoint(disk, tmp_path, 
 # ---- Settings that change nothing, logs, compile -------------------------------------------------------------------
 
 
-def test_tensorboard_gets_the_lines_of_the_log_and_is_missed_in_a_sentence(tmp_path, data, monkeypatch, capsys):
-    points = []
+def points(folder) -> list[tuple[int, float]]:
+    """The curve of the loss, as TensorBoard shows it."""
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    shown = reader.EventAccumulator(str(folder)).Reload()
+    return [(event.step, event.value) for event in shown.Scalars("loss")]
 
-    class SummaryWriter:
-        def __init__(self, folder, purge_step):
-            points.append((folder, purge_step))
 
-        def add_scalar(self, *point):
-            points.append(point)
+def test_tensorboard_shows_the_lines_of_the_log(tmp_path, data):
+    pytest.importorskip("tensorboard")
+    curves, run = tmp_path / "curves", tmp_path / "run"
+    command = ["train", "--loss", "ce", "--quiet", *arguments(data), "--tensorboard", str(curves), "--out", str(run)]
+    assert main(command) == 0
+    assert points(curves) == [(line["iteration"], pytest.approx(line["loss"])) for line in lines(run / "log.jsonl")]
 
-        def flush(self):
-            pass
 
-    command = ["train", "--loss", "ce", "--quiet", *arguments(data), "--tensorboard", "curves", "--out"]
+def test_tensorboard_forgets_the_steps_that_a_resumed_training_repeats(tmp_path):
+    pytest.importorskip("tensorboard")
+    for run in ((1, 2, 3), (2, 3)):
+        log = TensorBoard(tmp_path)
+        for step in run:
+            log({"iteration": step, "loss": float(len(run))})
+        log.writer.close()
+        time.sleep(1.1)  # a file of events is named by the second
+    assert points(tmp_path) == [(1, 3.0), (2, 2.0), (3, 2.0)]
+
+
+def test_a_missing_tensorboard_is_missed_in_a_sentence(tmp_path, data, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    assert main([*command, str(tmp_path / "a")]) == 2
+    command = ["train", "--loss", "ce", *arguments(data), "--tensorboard", str(tmp_path), "--out", str(tmp_path / "a")]
+    assert main(command) == 2
     assert "--tensorboard needs the package tensorboard" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=SummaryWriter))
-    assert main([*command, str(tmp_path / "b")]) == 0
-    assert points[0] == ("curves", 1)
-    losses = [(name, value, step) for name, value, step in points[1:] if name == "loss"]
-    assert losses == [("loss", line["loss"], line["iteration"]) for line in lines(tmp_path / "b/log.jsonl")]
 
 
 def test_the_same_batches_come_from_any_number_of_workers(data):
