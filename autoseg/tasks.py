@@ -53,7 +53,9 @@ class OpenTask:
         return train_loader(
             read,
             ids,
-            Augmentation(s.short_side, s.crop, s.scale, s.max_share, s.flip, s.photometric),
+            Augmentation(
+                s.short_side, s.crop, scale=s.scale, max_share=s.max_share, flip=s.flip, photometric=s.photometric
+            ),
             batch_size=s.batch_size // s.accumulate,
             seed=s.seed,
             start=start,

@@ -52,6 +52,8 @@ def test_a_plan_is_measured_or_assumed_and_says_which(tmp_path, data, capsys):
     shown = capsys.readouterr().out
     assert "(assumed)" in shown
     assert re.search(r"search 'toy' +11 +8 +8.00", shown)  # 8 trainings of 4 steps
+    assert main([*command, "--seconds-per-step", "0"]) == 2
+    assert "a step of 0 seconds; expected a positive number" in capsys.readouterr().err
     assert main(["plan", *arguments(data)]) == 2
     assert "nothing to plan" in capsys.readouterr().err
 
