@@ -58,12 +58,12 @@ def test_a_finished_run_is_whole_and_has_nothing_to_do(finished):
         # mAcc's clip is derived from the number of steps, so that is another search.
         (
             ("searches", "mAcc", "search", "steps"),
-            3,
+            4,
             *[
                 {
                     "search_settings": 1,
-                    "ask": 3,
-                    "trials": 8,
+                    "ask": 4,
+                    "trials": 10,
                     "rescore": 1,
                     "select": 1,
                     "train": 1,
@@ -136,7 +136,7 @@ def test_tables_alone_need_no_torch(finished, tmp_path):
     made = tmp_path / "results/tiny/tables/main.md"
     before = made.read_bytes()
     made.unlink()
-    done = snakemake(tmp_path, "--configfile", str(TINY), "tables", PYTHONPATH=str(poison))
+    done = snakemake(tmp_path, "tables", "--configfile", str(TINY), PYTHONPATH=str(poison))
     assert done.returncode == 0, done.stdout
     assert made.read_bytes() == before
 
@@ -147,7 +147,7 @@ def test_more_trials_in_a_step_keep_those_that_are_scored(finished, tmp_path):
     first = tmp_path / "results/tiny/searches/mIoU/step-001"
     before = {path.name: path.stat().st_mtime_ns for path in first.glob("trial-*.json")}
     config = changed(content("tiny"), "searches", "mIoU", "search", "trials_per_step", 4)
-    done = snakemake(tmp_path, *with_config(tmp_path, config), *[str(f) for f in _chunks("mIoU", 1, 2)])
+    done = snakemake(tmp_path, *with_config(tmp_path, config), "--", *_chunks("mIoU", 1, 2))
     assert done.returncode == 0, done.stdout
     after = {path.name: path.stat().st_mtime_ns for path in first.glob("trial-*.json")}
     assert len(before) == 3
