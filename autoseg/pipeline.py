@@ -450,26 +450,24 @@ def load_pipeline(content: Any, where: str) -> Pipeline:
     return parse(Pipeline, content, where)
 
 
-def _with_seed(content: dict[str, Any]) -> dict[str, Any]:
+def _with_seed(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config with its seed wherever none is given."""
     seed = content.get("seed", 0)
-    found = copy.deepcopy(content)
-
-    def fill(kind: str, key: str, value: Any, *inside: str) -> None:
-        for plan in found[kind].values() if isinstance(found.get(kind), Mapping) else ():
-            for name in inside:
-                plan = plan.setdefault(name, {}) if isinstance(plan, dict) else None
-            if isinstance(plan, dict):
-                plan.setdefault(key, value)
-
-    fill("datasets", "split_seed", seed)
-    fill("proxies", "seed", seed, "training")
-    fill("searches", "seed", seed, "search")
-    fill("tables", "seeds", [seed])
-    for name, dataset in found["datasets"].items() if isinstance(found.get("datasets"), Mapping) else ():
-        if isinstance(dataset, dict) and dataset.get("kind") == "synthetic":
-            found["datasets"][name] = {**dataset, "options": {"seed": seed, **dataset.get("options", {})}}
-    for figure in found["figures"].values() if isinstance(found.get("figures"), Mapping) else ():
-        if isinstance(figure, dict) and figure.get("kind") in ("gallery", "classes"):
-            figure.setdefault("seed", seed)
+    found = copy.deepcopy(dict(content))
+    for kind, of, path, value in (
+        ("datasets", (), ["split_seed"], seed),
+        ("datasets", ("synthetic",), ["options", "seed"], seed),
+        ("proxies", (), ["training", "seed"], seed),
+        ("searches", (), ["search", "seed"], seed),
+        ("tables", (), ["seeds"], [seed]),
+        ("figures", ("gallery", "classes"), ["seed"], seed),
+    ):
+        plans = found.get(kind)
+        for plan in plans.values() if isinstance(plans, dict) else ():
+            if isinstance(plan, dict) and (not of or plan.get("kind") in of):
+                *inside, key = path
+                for name in inside:
+                    plan = plan.setdefault(name, {})
+                if isinstance(plan, dict):  # what should be a mapping and is not is refused later, in a sentence
+                    plan.setdefault(key, value)
     return found
