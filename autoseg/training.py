@@ -156,6 +156,7 @@ def train(
                 with quiet:
                     with torch.autocast(device.type, getattr(torch, settings.precision), enabled=amp):
                         logits, aux = model(images)
+                    logits, aux = logits.float(), aux.float()  # whatever the network's arithmetic, a loss's is float32
                     total = (loss(logits, masks) + settings.aux_weight * loss(aux, masks)) / settings.accumulate
                     scaler.scale(total).backward()
                 value += float(total.detach())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 from small_task import arguments
@@ -74,3 +75,16 @@ def test_doctor_finds_all_that_a_task_lacks_at_once(tmp_path, data, capsys, monk
         "are needed for the check",
     ):
         assert part in shown
+
+
+def test_doctor_looks_at_what_a_run_reads(tmp_path, data, capsys):
+    """A retraining reads the original files at a size that no cache has."""
+    large = ["doctor", "task", *arguments(data, short_side=513)]
+    assert main(large) == 2
+    assert "no cache of this size" in capsys.readouterr().out
+    assert main([*large, "--source", "files"]) == 0
+    copy = tmp_path / "copy"
+    shutil.copytree(data, copy)
+    shutil.rmtree(copy / "source" / "images")
+    assert main(["doctor", "task", "--source", "files", *arguments(copy)]) == 2
+    assert "source/images/train-" in capsys.readouterr().out

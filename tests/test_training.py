@@ -122,6 +122,25 @@ def test_accumulated_parts_make_the_step_of_the_whole_batch():
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
 
 
+def test_a_loss_is_computed_in_float32_whatever_the_networks_arithmetic():
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network, self.parameter_groups = (network := fresh()), network.parameter_groups
+
+        def forward(self, images):
+            return tuple(logits.bfloat16() for logits in self.network(images))
+
+    class Looks(nn.Module):
+        def forward(self, logits, masks):
+            seen.append(logits.dtype)
+            return logits.square().mean()
+
+    seen: list[torch.dtype] = []
+    train(Half(), Looks(), from_memory, settings(iterations=1), device=CPU)
+    assert seen == [torch.float32] * 2
+
+
 def test_a_clipped_gradient_moves_the_weights_no_further_than_its_norm():
     network, before = fresh(), fresh()
     train(
