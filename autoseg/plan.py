@@ -55,7 +55,8 @@ def search_cost(search: Search, training: Training, speed: Speed, hold_out: int,
     from autoseg.search import settings_of, total_steps
 
     steps, size = total_steps(search), settings_of(search).trials_per_step
-    rescored = min(search.rescore + 2, steps + 1) if search.rescore else 0  # the first, the best, the last mean
+    starts = 1 if search.initial == "identity" else 2
+    rescored = starts + min(search.rescore, steps) + 1 if search.rescore else 0  # at most: the best and last may be one
     chunks = steps * math.ceil(size / trials_per_job) + math.ceil(rescored / trials_per_job)
     trainings = steps * size + rescored
     seconds = trainings * (training.iterations * speed.step + hold_out * speed.image) + chunks * speed.start

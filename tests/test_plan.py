@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 
@@ -16,8 +17,9 @@ from autoseg.search import TrialScore as Score
 from autoseg.search import ask, record, rescore
 
 
-def test_a_searchs_cost_counts_what_the_search_will_do():
-    search = Search(metric="mAcc", steps=3, trials_per_step=5, rescore=2)
+@pytest.mark.parametrize("changes", [{"rescore": 2}, {"rescore": 5}, {"rescore": 5, "initial": "published:mAcc"}])
+def test_a_searchs_cost_counts_what_the_search_will_do(changes):
+    search = Search(metric="mAcc", steps=3, trials_per_step=5, **changes)
     history = []
     for step in range(3):
         proposals = ask(search, history)
@@ -26,8 +28,8 @@ def test_a_searchs_cost_counts_what_the_search_will_do():
     settings = training("paper-proxy", iterations=100)
     cost = search_cost(search, settings, Speed(step=0.36, image=1.8, start=36.0), hold_out=10, trials_per_job=2)
     rescored = len(rescore(search, history).trials)
-    assert 15 + rescored <= cost.trainings <= 15 + 4
-    chunks = 3 * 3 + 2
+    assert 15 + rescored <= cost.trainings <= 15 + rescored + 1  # the last mean may be among the best
+    chunks = 3 * 3 + math.ceil((cost.trainings - 15) / 2)
     assert cost.jobs == 3 + chunks + 1 + 1  # asks, chunks, rescore, select
     assert cost.hours == pytest.approx((cost.trainings * (36 + 18) + chunks * 36) / 3600)
 
