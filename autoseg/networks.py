@@ -301,10 +301,9 @@ def encoder_weights(name: str, weights: str | os.PathLike[str]) -> dict[str, Ten
         return _from_hub(name)
     path = Path(weights)
     if not path.is_file():
-        raise InputError(
-            f"weights '{weights}': no such file; give a file, 'imagenet' or 'none'. "
-            f"On a machine with network, `autoseg weights {name} --out FILE` fetches one."
-        )
+        fetch = f" On a machine with network, `autoseg weights {name} --out FILE` fetches one."
+        cure = "give a file, 'imagenet' or 'none'." + fetch if NETWORKS[name].hub else "give a file or 'none'."
+        raise InputError(f"weights '{weights}': no such file; {cure}")
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file

@@ -14,7 +14,7 @@ from torch import Tensor
 from autoseg.config import Task, parse
 from autoseg.data.loaders import eval_loader
 from autoseg.errors import InputError
-from autoseg.evaluation import score
+from autoseg.evaluation import is_finite, score
 from autoseg.files import atomic, checksum, fingerprint, read_json, write_json, writing
 from autoseg.logs import JsonLines, Line, TensorBoard, bar
 from autoseg.losses import build_loss, loss_identity
@@ -170,6 +170,8 @@ def evaluate_run(
 ) -> Scores | None:
     """Score a run on the validation images at their original size and write `scores.json` to `out`.
 
+    A run whose weights are not finite scores 0.
+
     Args:
         task: the data set, and the conventions of the metrics.
         run: the run's folder.
@@ -213,13 +215,14 @@ def evaluate_run(
         if rank:
             return None
     names = data.class_names
+    percent = 100 if is_finite(network) else 0
     about = trained.model_dump(include=set(_AboutRun.model_fields) - {"fingerprint"})
     found = Scores(
         **about,
         run=name or run.absolute().name,
-        scores={key: 100 * value for key, value in metrics.compute().items()},
+        scores={key: percent * value for key, value in metrics.compute().items()},
         per_class={
-            key: {c: None if value != value else 100 * float(value) for c, value in zip(names, values, strict=True)}
+            key: {c: None if value != value else percent * float(value) for c, value in zip(names, values, strict=True)}
             for key, values in metrics.per_class().items()
         },
         fingerprint=fingerprint(

@@ -155,6 +155,7 @@ def train(
                 with quiet:
                     with torch.autocast(device.type, getattr(torch, settings.precision), enabled=amp):
                         logits, aux = model(images)
+                    logits, aux = logits.float(), aux.float()  # whatever the network's arithmetic, a loss's is float32
                     total = (loss(logits, masks) + settings.aux_weight * loss(aux, masks)) / settings.accumulate
                     scaler.scale(total).backward()
                 value += float(total.detach())
@@ -251,6 +252,7 @@ class Checkpoint:
     def __init__(self, path: str | os.PathLike[str], fingerprint: str) -> None:
         self.path = Path(path)
         self.previous = self.path.with_name(self.path.stem + ".previous" + self.path.suffix)
+        self.new = self.path.with_suffix(".new")
         self.fingerprint = fingerprint
 
     def save(self, network: nn.Module, optimiser: torch.optim.Optimizer, scaler: Any, iteration: int) -> None:
@@ -262,17 +264,23 @@ class Checkpoint:
             "optimiser": optimiser.state_dict(),
             "scaler": scaler.state_dict(),
         }
-        new = self.path.with_suffix(".new")
         with writing(self.path):
-            with atomic(new, "wb") as file:
+            self._remove_torn()
+            with atomic(self.new, "wb") as file:
                 torch.save(state, file)
             if self.path.exists():
                 os.replace(self.path, self.previous)
-            os.replace(new, self.path)
+            os.replace(self.new, self.path)
 
     def remove(self) -> None:
         """Delete both files: the training is done."""
-        for path in (self.path, self.previous):
+        for path in (self.path, self.previous, self.new):
+            path.unlink(missing_ok=True)
+        self._remove_torn()
+
+    def _remove_torn(self) -> None:
+        """Delete what a kill while writing left: with every preemption that takes too long, it would be one more."""
+        for path in self.path.parent.glob(f".{self.new.name}.*.part"):
             path.unlink(missing_ok=True)
 
     def restore(self, network: nn.Module, optimiser: torch.optim.Optimizer, scaler: Any, device: torch.device) -> int:

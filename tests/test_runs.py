@@ -18,10 +18,10 @@ from autoseg.data.loaders import collate
 from autoseg.data.prepared import Prepared
 from autoseg.errors import InputError
 from autoseg.evaluation import score, slide
-from autoseg.files import checksum, read_json
+from autoseg.files import checksum, read_json, write_json
 from autoseg.losses import HAND_MADE
 from autoseg.metrics import SegmentationMetrics
-from autoseg.runs import evaluate_run, load_network, load_trained, train_run
+from autoseg.runs import evaluate_run, load_network, load_trained, save_weights, train_run
 from autoseg.surrogates import SurrogateLoss
 
 
@@ -215,6 +215,21 @@ def test_a_class_that_is_nowhere_has_no_score_of_its_own(tmp_path, run, data):
     for values in found.per_class.values():
         for value in values.values():
             assert value is None or 0 <= value <= 100
+
+
+def test_a_run_whose_weights_are_not_finite_scores_0(tmp_path, run, data):
+    """Its labels are all the first class, which may well be the most frequent one."""
+    broken = tmp_path / "broken"
+    shutil.copytree(run, broken)
+    trained = load_trained(run)
+    network = load_network(run, trained, torch.device("cpu"))
+    next(network.parameters()).data.fill_(float("nan"))
+    save_weights(network, broken / "weights.safetensors")
+    changes = {"weights": checksum(broken / "weights.safetensors"), "diverged": True}
+    write_json(broken / "run.json", {**trained.model_dump(by_alias=True), **changes})
+    found = evaluate_run(small_task(data), broken, tmp_path / "scores.json", progress=False)
+    assert (set(found.scores.values()), len(found.scores), found.diverged) == ({0.0}, 6, True)
+    assert {value for values in found.per_class.values() for value in values.values()} <= {0.0, None}
 
 
 class Convolution(nn.Module):

@@ -122,6 +122,25 @@ def test_accumulated_parts_make_the_step_of_the_whole_batch():
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
 
 
+def test_a_loss_is_computed_in_float32_whatever_the_networks_arithmetic():
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network, self.parameter_groups = (network := fresh()), network.parameter_groups
+
+        def forward(self, images):
+            return tuple(logits.bfloat16() for logits in self.network(images))
+
+    class Looks(nn.Module):
+        def forward(self, logits, masks):
+            seen.append(logits.dtype)
+            return logits.square().mean()
+
+    seen: list[torch.dtype] = []
+    train(Half(), Looks(), from_memory, settings(iterations=1), device=CPU)
+    assert seen == [torch.float32] * 2
+
+
 def test_a_clipped_gradient_moves_the_weights_no_further_than_its_norm():
     network, before = fresh(), fresh()
     train(
@@ -180,6 +199,16 @@ def test_an_unreadable_checkpoint_falls_back_to_the_one_before(tmp_path, capsys,
     assert "checkpoint.pt: not readable as a checkpoint" in capsys.readouterr().err
 
 
+def test_what_a_kill_while_writing_left_is_cleared_away(tmp_path):
+    for torn in (".checkpoint.new.abc.part", ".checkpoint.new.def.part", "checkpoint.new"):
+        (tmp_path / torn).write_bytes(b"torn")
+    checkpoint = interrupted(tmp_path, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
+    (tmp_path / ".checkpoint.new.abc.part").write_bytes(b"torn")
+    checkpoint.remove()
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_checkpoint_of_another_fingerprint_is_not_used(tmp_path, capsys):
     interrupted(tmp_path, 2)
     other = Checkpoint(tmp_path / "checkpoint.pt", "another mark")
@@ -218,11 +247,7 @@ def test_killed_in_the_middle_the_same_command_ends_with_the_same_bytes(tmp_path
     assert main(command) == 0
     assert checksum(out / "weights.safetensors") == expected
     assert (out / "run.json").read_bytes() == (tmp_path / "whole/run.json").read_bytes()
-    assert sorted(path.name for path in out.iterdir() if ".part" not in path.name) == [
-        "log.jsonl",
-        "run.json",
-        "weights.safetensors",
-    ]
+    assert sorted(path.name for path in out.iterdir()) == ["log.jsonl", "run.json", "weights.safetensors"]
     log = lines(out / "log.jsonl")
     assert [line["iteration"] for line in log] == list(range(1, 81))
     assert [line["loss"] for line in log] == [line["loss"] for line in lines(tmp_path / "whole/log.jsonl")]

@@ -179,6 +179,8 @@ def _outlive_signals(worker: int) -> None:
     The main process answers them, and ends its workers itself: by SIGTERM too where it failed, so a worker must tell
     who sent one. Ignoring them all would keep a failed job waiting for its workers for ever.
     """
+    if not hasattr(signal, "sigwaitinfo"):  # macOS, which is no cluster: torch's own handlers stay
+        return
     numbers, parent = (signal.SIGTERM, signal.SIGUSR1), os.getppid()
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # in all threads: those started later inherit it
 
