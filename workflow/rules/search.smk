@@ -1,5 +1,6 @@
 # Searches: ask(t) -> trials(t, chunk) -> ask(t + 1) -> ... -> rescore -> select. The number of steps, trials and chunks
 # is known beforehand, so the whole DAG is, too.
+# `exec`: see train.smk.
 
 SEARCH = f"{OUT}/searches/{{search}}"
 
@@ -58,6 +59,7 @@ rule trials:
     threads: P.threads
     resources:
         gpu=gpu(),
+        cpus_per_task=P.threads + P.workers,
         runtime=lambda w, attempt: 240 * attempt,
         mem_mb=lambda w, attempt: 16000 * attempt,
     params:
@@ -66,7 +68,7 @@ rule trials:
         task=chunk_task,
         workers=f"--set workers={P.workers}",
     shell:
-        "autoseg trials {params.folder:q} --step {params.step} --chunk {wildcards.chunk}/{wildcards.parts} "
+        "exec autoseg trials {params.folder:q} --step {params.step} --chunk {wildcards.chunk}/{wildcards.parts} "
         "--out {output:q} --quiet {params.task} {params.workers} 2> {log:q}"
 
 

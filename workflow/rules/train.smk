@@ -1,4 +1,5 @@
 # Runs: a network retrained with a loss on the full training set, and its scores on the validation images.
+# `exec`: a signal (a preemption, the end of a job's time) must reach the training, not die in a shell around it.
 
 RUN = f"{OUT}/runs/{{run}}"
 
@@ -18,8 +19,12 @@ rule train:
         ENV
     threads: P.threads
     resources:
+        # As a resource: another number of GPUs alone is no reason to train again.
+        processes=lambda w: P.retrainings[run_plan(w)[1]].processes,
         gpu=lambda w: gpu() * P.retrainings[run_plan(w)[1]].processes,
-        runtime=lambda w, attempt: 1440 * attempt,
+        cpus_per_task=lambda w: (P.threads + P.workers) * P.retrainings[run_plan(w)[1]].processes,
+        # Not past a day, where many partitions end: a training that is cut off goes on from its checkpoint.
+        runtime=lambda w, attempt: min(720 * attempt, 1440),
         mem_mb=lambda w, attempt: 24000 * attempt,
     params:
         folder=lambda w: f"{OUT}/runs/{w.run}",
@@ -29,8 +34,8 @@ rule train:
         source=lambda w: P.retrainings[run_plan(w)[1]].source,
         workers=f"--set workers={P.workers}",
     shell:
-        "autoseg train --loss {params.loss:q} {params.searched} --out {params.folder:q} --source {params.source} --quiet "
-        "{params.task} {params.workers} 2> {log:q}"
+        "exec autoseg train --processes {resources.processes} --loss {params.loss:q} {params.searched} --out {params.folder:q} "
+        "--source {params.source} --quiet {params.task} {params.workers} 2> {log:q}"
 
 
 rule evaluate:
@@ -49,6 +54,7 @@ rule evaluate:
     threads: P.threads
     resources:
         gpu=gpu(),
+        cpus_per_task=P.threads + P.workers,
         runtime=lambda w, attempt: 120 * attempt,
         mem_mb=lambda w, attempt: 16000 * attempt,
     params:
@@ -57,5 +63,5 @@ rule evaluate:
         window=lambda w: flags({"window": list(P.retrainings[run_plan(w)[1]].window or []) or None}),
         workers=f"--set workers={P.workers}",
     shell:
-        "autoseg evaluate {params.folder:q} --out {output:q} --name {wildcards.run:q} {params.window} "
+        "exec autoseg evaluate {params.folder:q} --out {output:q} --name {wildcards.run:q} {params.window} "
         "{params.task} {params.workers} 2> {log:q}"
