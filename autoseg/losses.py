@@ -8,8 +8,6 @@ squares its terms while others do not, and none of them can normalise over all r
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,8 +18,9 @@ from torch import Tensor, nn
 from autoseg import formula
 from autoseg.curves import as_numbers
 from autoseg.errors import InputError, unknown
+from autoseg.loss_names import HAND_MADE, parse_terms, unknown_loss
 from autoseg.metrics import check_ignore_index, edges
-from autoseg.surrogate_json import PUBLISHED, Surrogate, parse_conventions, resolve
+from autoseg.surrogate_json import Surrogate, parse_conventions, resolve
 from autoseg.surrogates import SurrogateLoss, check_batch, ranks
 
 __all__ = ["HAND_MADE", "LossSum", "build_loss", "loss_identity", "parse_terms"]
@@ -244,10 +243,6 @@ class LossSum(nn.Module):
         return torch.stack(values).sum()
 
 
-HAND_MADE = ("ce", "wce", "dpce", "ssim", "dice", "dice-squared", "lovasz")
-_TERM = re.compile(r"^(?:(?P<weight>[-+0-9.eE]+)\s*\*\s*)?(?P<name>\S.*)$")
-
-
 def build_loss(
     spec: str,
     *,
@@ -279,29 +274,6 @@ def build_loss(
         for weight, name in parse_terms(spec)
     ]
     return terms[0][1] if len(terms) == 1 and terms[0][0] == 1 else LossSum(terms)
-
-
-def parse_terms(spec: str) -> list[tuple[float, str]]:
-    """Return the weight and the name of each term of a loss.
-
-    >>> parse_terms("published:mIoU + 0.5 * ce")
-    [(1.0, 'published:mIoU'), (0.5, 'ce')]
-    """
-    if not isinstance(spec, str):
-        raise InputError(f"the loss is {spec!r}; expected a name.")
-    terms = []
-    for part in re.split(r"\s\+\s", spec.strip()):
-        match = _TERM.match(part.strip())
-        if match is None:
-            raise InputError(f"the loss '{spec}' has an empty term; expected names joined by ' + '.")
-        try:
-            weight = float(match["weight"] or 1)
-        except ValueError:
-            weight = math.nan
-        if not math.isfinite(weight):
-            raise InputError(f"the loss '{spec}' has the weight '{match['weight']}'; expected a number.")
-        terms.append((weight, match["name"].strip()))
-    return terms
 
 
 def loss_identity(spec: str, searched: Mapping[str, str] | None = None) -> list[Any]:
@@ -358,8 +330,4 @@ def _one(
         return SurrogateLoss.load(searched[rest], ignore_index=ignore_index, sync=sync)
     if name.endswith(".json"):
         return SurrogateLoss.load(name, ignore_index=ignore_index, sync=sync)
-    if "+" in name:
-        raise InputError(f"unknown loss '{name}'; a sum is written with spaces around the plus: 'ce + dice'.")
-    metrics, presets = "|".join(formula.names()), "|".join(PUBLISHED)
-    known = [*HAND_MADE, f"naive:({metrics})", f"published:({presets})", "searched:<search>", "<path>.json"]
-    raise unknown("loss", name, known)
+    raise unknown_loss(name)

@@ -7,16 +7,23 @@ knows nothing of Snakemake, and imports no torch.
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from autoseg import formula
 from autoseg.config import Search, Training, parse, training
 from autoseg.errors import InputError, unknown
-from autoseg.surrogate_json import PUBLISHED, SurrogateConventions
+from autoseg.formula import METRICS
+from autoseg.loss_names import check_loss
+from autoseg.plugins import load_plugin
+from autoseg.surrogate_json import SurrogateConventions
 
 Name = str
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -32,9 +39,22 @@ class Dataset(_Model):
     kind: Literal["voc", "cityscapes", "folder", "synthetic"] = Field(description="see `autoseg prepare --help`")
     options: dict[str, Any] = Field(default={}, description="options of `autoseg prepare KIND`, such as root or train")
     proxy_size: int = Field(default=128, ge=8, description="crop of the proxy task, pixels")
-    hold_out: int | float | None = Field(default=None, description="images held out of training: a number or a share")
+    hold_out: int | float | None = Field(
+        default=None,
+        gt=0,
+        description="images held out: a number, or a share below 1; null: voc 1500, cityscapes 500",
+    )
     split_seed: int = Field(default=0, ge=0, description="another seed, another hold-out")
     conventions: SurrogateConventions = Field(default=SurrogateConventions(), description="of the metrics")
+
+    def check(self, where: str) -> None:
+        """Refuse what can be seen to be wrong without the data."""
+        if self.kind != "synthetic" and "root" not in self.options:
+            raise InputError(f"{where}.options.root is missing; give the folder where the data set lies.")
+        if self.kind == "synthetic" and self.hold_out is not None:
+            images = self.options.get("train", 200)
+            if self.hold_out >= images:
+                raise InputError(f"{where}.hold_out is {self.hold_out}, but there are only {images} training images.")
 
 
 class Proxy(_Model):
@@ -42,8 +62,9 @@ class Proxy(_Model):
 
     network: str = Field(description="see `autoseg.networks.NETWORKS`")
     weights: str | None = Field(default=None, description="imagenet, a file, or null")
-    protocol: str = Field(default="paper-proxy", description="training settings by name")
-    training: dict[str, Any] = Field(default={}, description="changes to the protocol")
+    protocol: str = Field(default="{preset}-proxy", description="training settings by name; {preset}: as above")
+    size: int | None = Field(default=None, ge=8, description="crop, pixels; null: the data set's proxy_size")
+    training: dict[str, Any] = Field(default={}, description="changes to the protocol, see Training")
 
 
 class SearchPlan(_Model):
@@ -60,104 +81,289 @@ class Retraining(_Model):
 
     network: str = Field(description="see `autoseg.networks.NETWORKS`")
     weights: str | None = Field(default=None, description="imagenet, a file, or null")
-    protocol: str = Field(default="paper", description="training settings by name")
-    training: dict[str, Any] = Field(default={}, description="changes to the protocol")
+    protocol: str = Field(default="{preset}", description="training settings by name; {preset}: the preset's, or paper")
+    training: dict[str, Any] = Field(default={}, description="changes to the protocol, see Training")
     source: Literal["files", "cache"] = Field(default="files", description="read original files, or the proxy's cache")
     window: tuple[int, int] | None = Field(default=None, description="sliding window of the evaluation; null: whole")
-    processes: int = Field(default=1, ge=1, description="GPUs that train together")
+    processes: int = Field(default=1, ge=1, description="GPUs (on a CPU: processes) that train together")
 
 
 class Row(_Model):
     """A row of a table: a loss, under a label."""
 
-    loss: str = Field(description="see `autoseg.losses.build_loss`; also searched:<search>")
+    loss: str = Field(
+        description="see `autoseg.losses.build_loss`; also searched:<search>, where {searches} is the column's own"
+    )
     label: str | None = Field(default=None, description="how the row is called; null: the loss")
+    about: list[str] = Field(default=[], description="what stands in the table's `about` columns")
     target: list[str] = Field(default=[], description="the metrics that the loss aims at; [] : derived from its name")
 
 
-class Table(_Model):
-    """A table: losses as rows, metrics as columns, on a data set."""
+class Columns(_Model):
+    """Columns of a table: where its losses are trained and scored."""
 
-    title: str = ""
     dataset: Name = Field(description="one of `datasets`")
     retraining: Name = Field(description="one of `retrainings`")
-    rows: list[Row | str] = Field(min_length=1)
-    seeds: list[int] = Field(default=[0], min_length=1, description="one run for each; the table shows the mean")
+    label: str = Field(default="", description="what stands above the columns")
+    searches: str = Field(default="", description="what {searches} in a row's loss stands for here")
 
-    def losses(self) -> list[Row]:
-        """Return the rows, those given as a plain loss too."""
-        return [row if isinstance(row, Row) else Row(loss=row) for row in self.rows]
+    def loss(self, row: Row) -> str:
+        """Return a row's loss in these columns.
+
+        >>> Columns(dataset="voc", retraining="r101", searches="voc").loss(Row(loss="searched:{searches}-mIoU"))
+        'searched:voc-mIoU'
+        """
+        return row.loss.replace("{searches}", self.searches)
+
+
+class Table(_Model):
+    """A table: losses as rows, metrics as columns, once for each data set and retraining it compares."""
+
+    title: str = ""
+    columns: list[Columns] = Field(min_length=1, description="data sets and retrainings, side by side")
+    rows: list[Row] = Field(min_length=1, description="losses; a plain name stands for {loss: name}")
+    metrics: list[str] = Field(default=list(METRICS), min_length=1, description="which scores to show")
+    about: list[str] = Field(default=[], description="columns that describe the rows, in words")
+    hours: bool = Field(default=False, description="show the hours that the search behind each row took")
+    seeds: list[int] = Field(default=[0], min_length=1, description="one run for each; the table shows the mean")
+    paper: str | None = Field(default=None, description="the paper's table to set beside, see autoseg/paper")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, content: Any) -> Any:
+        """Take plain losses as rows, and `dataset` and `retraining` for a single block of columns."""
+        if not isinstance(content, Mapping):
+            return content
+        content = dict(content)
+        if isinstance(content.get("rows"), list):
+            content["rows"] = [{"loss": row} if isinstance(row, str) else row for row in content["rows"]]
+        if "columns" not in content and {"dataset", "retraining"} & set(content):
+            keys = [key for key in ("dataset", "retraining", "searches") if key in content]
+            content["columns"] = [{key: content.pop(key) for key in keys}]
+        return content
+
+    @field_validator("metrics")
+    @classmethod
+    def _known_metrics(cls, values: list[str]) -> list[str]:
+        return [formula.get(value).name for value in values]
+
+    @model_validator(mode="after")
+    def _described(self) -> Table:
+        for row in self.rows:
+            if len(row.about) != len(self.about):
+                raise InputError(f"the row '{row.label or row.loss}' has {len(row.about)} words for {self.about}.")
+        return self
+
+
+class Run(NamedTuple):
+    """A run: a loss trained on a data set; `name` is its folder below results/<name>/runs."""
+
+    dataset: Name
+    retraining: Name
+    loss: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The run's folder.
+
+        >>> Run("voc", "r101", "published:mIoU + 0.5 * searched:biou", 0).name
+        'voc/r101/published-mIoU_0.5xsearched-biou/seed-0'
+        """
+        plain = re.sub(r"\s*\*\s*", "x", re.sub(r"\s\+\s", "_", self.loss.strip())).replace(":", "-").replace("/", "-")
+        return f"{self.dataset}/{self.retraining}/{re.sub(r'[^A-Za-z0-9._-]', '-', plain)}/seed-{self.seed}"
+
+
+class SearchFigure(_Model):
+    """The best average score up to each step, one line for each group of searches, its repeats as a band."""
+
+    kind: Literal["searches"]
+    title: str = ""
+    lines: dict[str, list[Name]] = Field(min_length=1, description="label -> searches, the repeats of one another")
+
+
+class CurveFigure(_Model):
+    """The curves g of searched losses against the identity."""
+
+    kind: Literal["curves"]
+    title: str = ""
+    searches: list[Name] = Field(min_length=1)
+
+
+class _RunFigure(_Model):
+    title: str = ""
+    dataset: Name
+    retraining: Name
+    losses: dict[str, str] = Field(min_length=1, description="label -> loss")
+    seed: int = 0
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs behind the figure."""
+        return [Run(self.dataset, self.retraining, loss, self.seed) for loss in self.losses.values()]
+
+
+class GalleryFigure(_RunFigure):
+    """Validation images as the networks of several losses see them, beside the ground truth."""
+
+    kind: Literal["gallery"]
+    images: int = Field(default=4, ge=1, description="how many, evenly spread over the validation set")
+
+
+class ClassFigure(_RunFigure):
+    """A metric's score of every class, one bar for each loss."""
+
+    kind: Literal["classes"]
+    metric: str = "mIoU"
+
+
+class ProxyFigure(_Model):
+    """What the searches of a table cost, against what their losses reach."""
+
+    kind: Literal["proxies"]
+    title: str = ""
+    table: Name = Field(description="a table with `hours`")
+
+
+Figure = Annotated[SearchFigure | CurveFigure | GalleryFigure | ClassFigure | ProxyFigure, Field(discriminator="kind")]
 
 
 class Pipeline(_Model):
     """A whole config."""
 
     name: Name = Field(description="results go to results/<name>/")
+    preset: Literal["paper", "release"] | None = Field(
+        default=None, description="whose settings searches, proxies and retrainings have where they name none"
+    )
     plugins: list[str] = Field(default=[], description="modules to import first: they register metrics")
-    datasets: dict[Name, Dataset]
-    proxies: dict[Name, Proxy] = {}
-    searches: dict[Name, SearchPlan] = {}
-    retrainings: dict[Name, Retraining]
-    tables: dict[Name, Table] = Field(min_length=1)
+    datasets: dict[Name, Dataset] = Field(description="images, and which of them are held out")
+    proxies: dict[Name, Proxy] = Field(default={}, description="what searches train")
+    searches: dict[Name, SearchPlan] = Field(default={}, description="losses to search")
+    retrainings: dict[Name, Retraining] = Field(description="how networks are trained with the losses")
+    tables: dict[Name, Table] = Field(min_length=1, description="what is wanted; all else follows")
+    figures: dict[Name, Figure] = Field(default={}, description="what is wanted to look at")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where trainings run")
     threads: int = Field(default=1, ge=1, description="CPU threads of a training; another number, other last digits")
     workers: int = Field(default=2, ge=0, description="processes that load data for a training")
 
     @model_validator(mode="after")
     def _consistent(self) -> Pipeline:
-        for kind in ("datasets", "proxies", "searches", "retrainings", "tables"):
+        for kind in ("datasets", "proxies", "searches", "retrainings", "tables", "figures"):
             for name in getattr(self, kind):
                 if not _NAME.match(name):
                     raise InputError(f"{kind}.{name}: a name has letters, digits, dots, dashes and underscores only.")
+        for name, dataset in self.datasets.items():
+            dataset.check(f"datasets.{name}")
         for name, plan in self.searches.items():
             _known(plan.dataset, self.datasets, f"searches.{name}.dataset")
             _known(plan.proxy, self.proxies, f"searches.{name}.proxy")
             self.search(name)
             self.proxy_training(name)
         for name, table in self.tables.items():
-            _known(table.dataset, self.datasets, f"tables.{name}.dataset")
-            _known(table.retraining, self.retrainings, f"tables.{name}.retraining")
-            for row in table.losses():
-                for search in searches_of(row.loss):
-                    _known(search, self.searches, f"tables.{name}: loss '{row.loss}'")
-                _check_terms(row.loss, f"tables.{name}")
-            for seed in table.seeds:
-                self.run_training(table.retraining, seed)
+            for block in table.columns:
+                self._check_runs(f"tables.{name}", block.dataset, block.retraining, map(block.loss, table.rows))
+        for name, figure in self.figures.items():
+            where = f"figures.{name}"
+            if isinstance(figure, ProxyFigure):
+                _known(figure.table, self.tables, f"{where}.table")
+            elif isinstance(figure, GalleryFigure | ClassFigure):
+                self._check_runs(where, figure.dataset, figure.retraining, figure.losses.values())
+            else:
+                for search in figure_searches(figure):
+                    _known(search, self.searches, where)
+        self._check_names()
         return self
+
+    def _check_runs(self, where: str, dataset: Name, retraining: Name, losses: Iterable[str]) -> None:
+        _known(dataset, self.datasets, f"{where}: dataset")
+        _known(retraining, self.retrainings, f"{where}: retraining")
+        self.run_training(retraining, 0)
+        for loss in losses:
+            try:
+                check_loss(loss, self.searches)
+            except InputError as error:
+                raise InputError(f"{where}: loss '{loss}': {error}") from None
+
+    def _check_names(self) -> None:
+        """Refuse two runs that would share a folder."""
+        seen: dict[str, Run] = {}
+        for run in self._all_runs():
+            if seen.setdefault(run.name, run) != run:
+                raise InputError(f"the losses '{run.loss}' and '{seen[run.name].loss}' are the same; write them alike.")
 
     def search(self, name: Name) -> Search:
         """Return the settings of a search."""
-        plan = self.searches[name]
-        given = {"conventions": self.datasets[plan.dataset].conventions.model_dump(), **plan.search, "name": name}
-        return parse(Search, given, f"searches.{name}.search")
+        return self._searches[name]
+
+    @cached_property
+    def _searches(self) -> dict[Name, Search]:
+        found = {}
+        for name, plan in self.searches.items():
+            given = {"conventions": self.datasets[plan.dataset].conventions.model_dump(), **plan.search, "name": name}
+            if self.preset and given.get("sampler", "ppo2") == "ppo2":
+                given = {"preset": self.preset, **given}
+            found[name] = parse(Search, given, f"searches.{name}.search")
+        return found
 
     def proxy_training(self, name: Name) -> Training:
         """Return the training settings of a search's trials."""
         plan = self.searches[name]
-        proxy, size = self.proxies[plan.proxy], self.datasets[plan.dataset].proxy_size
-        machine = {"device": self.device, "threads": self.threads, "workers": self.workers}
+        proxy = self.proxies[plan.proxy]
+        size = proxy.size or self.datasets[plan.dataset].proxy_size
         fitting = {"crop": (size, size), "short_side": size}
-        return training(proxy.protocol, **{**machine, **fitting, **proxy.training})
+        protocol = proxy.protocol.replace("{preset}", self.preset or "paper")
+        return self._training(protocol, {**fitting, **proxy.training}, f"proxies.{plan.proxy}.training")
 
     def run_training(self, retraining: Name, seed: int) -> Training:
         """Return the training settings of a run."""
         plan = self.retrainings[retraining]
-        machine = {"device": self.device, "threads": self.threads, "workers": self.workers, "seed": seed}
-        return training(plan.protocol, **{**machine, **plan.training})
+        changes = {"seed": seed, **plan.training}
+        protocol = plan.protocol.replace("{preset}", self.preset or "paper")
+        return self._training(protocol, changes, f"retrainings.{retraining}.training")
 
-    def runs(self) -> dict[str, tuple[Name, Name, str, int]]:
-        """Return every run behind the tables: its name -> (data set, retraining, loss, seed)."""
-        found: dict[str, tuple[Name, Name, str, int]] = {}
+    def _training(self, protocol: str, changes: Mapping[str, Any], where: str) -> Training:
+        machine = {"device": self.device, "threads": self.threads, "workers": self.workers}
+        try:
+            return training(protocol, **{**machine, **changes})
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+
+    @cached_property
+    def runs(self) -> dict[str, Run]:
+        """Every run behind the tables and figures, by its folder."""
+        return {run.name: run for run in self._all_runs()}
+
+    def _all_runs(self) -> Iterator[Run]:
         for table in self.tables.values():
-            for row in table.losses():
-                for seed in table.seeds:
-                    key = (table.dataset, table.retraining, row.loss, seed)
-                    found[run_name(*key)] = key
-        return found
+            yield from table_runs(table)
+        for figure in self.figures.values():
+            yield from figure_runs(figure)
 
     def chunks(self, name: Name, trials: int) -> int:
         """Return into how many jobs so many trials of a search are shared out."""
         return -(-trials // self.searches[name].trials_per_job)
+
+
+def table_runs(table: Table) -> list[Run]:
+    """Return the runs behind a table, column by column."""
+    return [
+        Run(block.dataset, block.retraining, block.loss(row), seed)
+        for block in table.columns
+        for row in table.rows
+        for seed in table.seeds
+    ]
+
+
+def figure_searches(figure: Figure) -> list[Name]:
+    """Return the searches that a figure shows."""
+    if isinstance(figure, SearchFigure):
+        return [search for searches in figure.lines.values() for search in searches]
+    return list(figure.searches) if isinstance(figure, CurveFigure) else []
+
+
+def figure_runs(figure: Figure) -> list[Run]:
+    """Return the runs that a figure shows."""
+    return figure.runs if isinstance(figure, GalleryFigure | ClassFigure) else []
 
 
 def _known(name: str, among: Mapping[str, Any], where: str) -> None:
@@ -165,77 +371,77 @@ def _known(name: str, among: Mapping[str, Any], where: str) -> None:
         raise InputError(f"{where}: {unknown('name', name, among)}")
 
 
-def terms(loss: str) -> list[str]:
-    """Return the terms of a loss, without weights.
-
-    >>> terms("searched:a + 0.5 * published:BIoU")
-    ['searched:a', 'published:BIoU']
-    """
-    return [part.split("*")[-1].strip() for part in re.split(r"\s\+\s", loss.strip())]
-
-
-def searches_of(loss: str) -> list[str]:
-    """Return the searches that a loss needs."""
-    return [term.partition(":")[2] for term in terms(loss) if term.startswith("searched:")]
-
-
-def _check_terms(loss: str, where: str) -> None:
-    from autoseg import formula
-
-    plain = ("ce", "wce", "dpce", "ssim", "dice", "dice-squared", "lovasz")
-    for term in terms(loss):
-        kind, _, rest = term.partition(":")
-        if kind == "naive":
-            formula.get(rest)
-        elif kind == "published":
-            if rest.lower() not in [name.lower() for name in PUBLISHED]:
-                raise InputError(f"{where}: {unknown('published surrogate', rest, PUBLISHED)}")
-        elif kind != "searched" and term.lower() not in plain and not term.endswith(".json"):
-            raise InputError(f"{where}: {unknown('loss', term, [*plain, 'naive:', 'published:', 'searched:'])}")
-
-
-def run_name(dataset: Name, retraining: Name, loss: str, seed: int) -> str:
-    """Return the folder of a run below results/<name>/runs.
-
-    >>> run_name("voc", "r101", "published:mIoU + 0.5 * searched:biou", 0)
-    'voc/r101/published-mIoU_0.5xsearched-biou/seed-0'
-    """
-    plain = re.sub(r"\s*\*\s*", "x", re.sub(r"\s\+\s", "_", loss.strip())).replace(":", "-").replace("/", "-")
-    return f"{dataset}/{retraining}/{re.sub(r'[^A-Za-z0-9._-]', '-', plain)}/seed-{seed}"
-
-
-def options(pairs: Mapping[str, Any]) -> str:
-    """Return KEY=VALUE settings as quoted `--set` arguments, sorted.
+def options(pairs: Mapping[str, Any], option: str = "--set") -> str:
+    """Return KEY=VALUE settings as quoted arguments, sorted.
 
     >>> options({"iterations": 2, "crop": (8, 8)})
     "--set 'crop=[8, 8]' --set iterations=2"
     """
-    import json
-
-    return " ".join(f"--set {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in sorted(pairs.items()))
+    return " ".join(f"{option} {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in sorted(pairs.items()))
 
 
 def flags(pairs: Mapping[str, Any]) -> str:
-    """Return options of a command as quoted arguments: true is the bare flag.
+    """Return options of a command as quoted arguments: true is the bare flag, and a list repeats it.
 
     >>> flags({"train": 10, "leave_out_copies": True, "root": "my data"})
     "--leave-out-copies --root 'my data' --train 10"
+    >>> flags({"split": {"train": "a.txt", "val": "b.txt"}})
+    '--split train=a.txt --split val=b.txt'
     """
     words: list[str] = []
     for key, value in sorted(pairs.items()):
-        if value is False or value is None:
-            continue
-        words.append("--" + key.replace("_", "-"))
-        if value is not True:
-            values: Sequence[Any] = value if isinstance(value, list) else [value]
-            words += [str(item) for item in values]
+        flag = "--" + key.replace("_", "-")
+        if isinstance(value, Mapping):
+            value = [f"{name}={place}" for name, place in value.items()]
+        if value is True:
+            words.append(flag)
+        elif value is not False and value is not None:
+            for item in value if isinstance(value, list) else [value]:
+                words += [flag, str(item)]
     return shlex.join(words)
 
 
-def load_pipeline(content: Any, where: str) -> Pipeline:
-    """Return a checked config."""
-    import importlib
+def expand(plans: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return plans with each `for` written out: one plan for every combination, its {names} filled in.
 
-    for module in (content or {}).get("plugins", []) if isinstance(content, Mapping) else []:
-        importlib.import_module(module)
+    >>> expand({"{m}-{s}": {"for": {"m": ["mIoU"], "s": [1, 2]}, "seed": "{s}"}}, "searches")
+    {'mIoU-1': {'seed': 1}, 'mIoU-2': {'seed': 2}}
+    """
+    found: dict[str, Any] = {}
+    for name, plan in plans.items():
+        ranges = plan.get("for", {}) if isinstance(plan, Mapping) else {}
+        if not (isinstance(ranges, Mapping) and all(isinstance(values, list) for values in ranges.values())):
+            raise InputError(f"{where}.{name}.for: expected names with lists of values, such as {{seed: [1, 2]}}.")
+        rest = {key: value for key, value in plan.items() if key != "for"} if ranges else plan
+        for values in itertools.product(*ranges.values()):
+            chosen = dict(zip(ranges, values, strict=True))
+            filled = _fill(name, chosen)
+            if filled in found:
+                raise InputError(f"{where}.{name}: gives '{filled}' twice; its name needs every name of its 'for'.")
+            found[filled] = _fill(rest, chosen)
+    return found
+
+
+def _fill(content: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(content, Mapping):
+        return {key: _fill(value, values) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_fill(value, values) for value in content]
+    if not isinstance(content, str):
+        return content
+    for name, value in values.items():
+        if content == f"{{{name}}}":
+            return value  # a number stays a number
+        content = content.replace(f"{{{name}}}", str(value))
+    return content
+
+
+def load_pipeline(content: Any, where: str) -> Pipeline:
+    """Return a checked config, after loading its plugins and writing out every `for`."""
+    if isinstance(content, Mapping):
+        content = dict(content)
+        for module in content.get("plugins") or []:
+            load_plugin(module)
+        if isinstance(content.get("searches"), Mapping):
+            content["searches"] = expand(content["searches"], "searches")
     return parse(Pipeline, content, where)

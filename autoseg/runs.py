@@ -20,7 +20,8 @@ from autoseg.logs import JsonLines, Line, TensorBoard
 from autoseg.losses import build_loss, loss_identity
 from autoseg.networks import build_network
 from autoseg.tasks import OpenTask
-from autoseg.training import VERSION, Checkpoint, distributed, train
+from autoseg.training import Checkpoint, Outcome, distributed, train
+from autoseg.versions import TRAINING_VERSION
 
 WEIGHTS = "weights.safetensors"
 
@@ -100,10 +101,25 @@ def train_run(
             "source": source,
         }
     )
-    if (out / "run.json").exists():
-        before = load_trained(out)
-        if before.fingerprint == mark and _has_weights(out, before):
-            return before
+
+    def trained(outcome: Outcome) -> Trained:
+        return Trained(
+            dataset=data.index.dataset,
+            network=task.network,
+            num_classes=data.num_classes,
+            loss=loss,
+            seed=s.seed,
+            iterations=outcome.iterations,
+            diverged=outcome.diverged,
+            weights=checksum(out / WEIGHTS),
+            fingerprint=mark,
+        )
+
+    if before := _finished(out, mark):
+        if os.environ.get("RANK", "0") != "0":  # torchrun's
+            return None
+        with writing(out):
+            return _write_trained(out, trained(before))  # anew: whoever watches dates sees that it is up to date
     with distributed(device) as (rank, world):
         if s.batch_size % (world * s.accumulate):
             raise InputError(
@@ -137,21 +153,10 @@ def train_run(
         if rank:
             return None
         with writing(out):
-            save_weights(network, out / WEIGHTS)
-            trained = Trained(
-                dataset=data.index.dataset,
-                network=task.network,
-                num_classes=data.num_classes,
-                loss=loss,
-                seed=s.seed,
-                iterations=outcome.iterations,
-                diverged=outcome.diverged,
-                weights=checksum(out / WEIGHTS),
-                fingerprint=mark,
-            )
-            write_json(out / "run.json", trained.model_dump(by_alias=True))
+            save_weights(network, out / WEIGHTS, mark, outcome)
+            done = _write_trained(out, trained(outcome))
         checkpoint.remove()
-        return trained
+        return done
 
 
 def evaluate_run(
@@ -220,7 +225,7 @@ def evaluate_run(
         weights=trained.weights,
         fingerprint=fingerprint(
             {
-                "version": VERSION,
+                "version": TRAINING_VERSION,
                 "weights": trained.weights,
                 "device": device.type,
                 "data": data.index_checksum,
@@ -235,13 +240,37 @@ def evaluate_run(
     return found
 
 
-def save_weights(network: torch.nn.Module, path: str | os.PathLike[str]) -> None:
-    """Write a network's weights as safetensors, atomically."""
+def save_weights(network: torch.nn.Module, path: str | os.PathLike[str], mark: str, outcome: Outcome) -> None:
+    """Write a network's weights as safetensors, atomically, with what made them and how that ended."""
     from safetensors.torch import save
 
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    about = {"fingerprint": mark, "iterations": str(outcome.iterations), "diverged": str(outcome.diverged)}
     with atomic(path, "wb") as file:
-        file.write(save(state))
+        file.write(save(state, about))
+
+
+def _finished(out: Path, mark: str) -> Outcome | None:
+    """Return how the training with this fingerprint ended, if its weights are here, whole, also without `run.json`."""
+    from safetensors import SafetensorError, safe_open
+
+    if not (out / WEIGHTS).exists():
+        return None
+    if (out / "run.json").exists() and not _has_weights(out, load_trained(out)):
+        return None
+    try:
+        with safe_open(out / WEIGHTS, "pt") as file:
+            about = file.metadata() or {}
+    except SafetensorError:  # damaged: trained again
+        return None
+    if about.get("fingerprint") != mark:
+        return None
+    return Outcome(iterations=int(about["iterations"]), diverged=about["diverged"] == "True")
+
+
+def _write_trained(out: Path, trained: Trained) -> Trained:
+    write_json(out / "run.json", trained.model_dump(by_alias=True))
+    return trained
 
 
 def load_trained(run: Path) -> Trained:

@@ -27,8 +27,7 @@ from autoseg.errors import InputError
 from autoseg.files import fingerprint, read_json, write_json
 from autoseg.sampler import Array, Policy, Settings, expectation, next_policy, propose
 from autoseg.surrogate_json import Surrogate
-
-VERSION = 1  # of the algorithm: a change that changes proposals makes a search another one
+from autoseg.versions import SEARCH_VERSION
 
 FIRST_RESCORED = 1_000_000
 """The number of the first rescored mean: beyond those of all steps, also if a search is given more of them."""
@@ -190,7 +189,7 @@ def identity(search: Search) -> str:
     for may_change in ("answer", "pick", *(() if settings["anneal"] else ("steps",))):
         del settings[may_change]
     own = search.model_dump(include=set(Search.model_fields) - _ASIDE)
-    return fingerprint({**own, "settings": settings, "initial": space.initial})
+    return fingerprint({**own, "settings": settings, "initial": space.initial, "version": SEARCH_VERSION})
 
 
 # Not in the fingerprint: what changes no proposal, and what is in there by its effect.

@@ -18,7 +18,8 @@ from autoseg import formula
 from autoseg.errors import InputError
 from autoseg.files import atomic, read_json
 from autoseg.formula import METRICS
-from autoseg.pipeline import Row, Table, terms
+from autoseg.loss_names import parse_terms
+from autoseg.pipeline import Row, Table
 
 NEAR_BEST = 0.3  # percent points
 
@@ -49,7 +50,7 @@ def targets(row: Row) -> list[str]:
     if row.target:
         return [formula.get(name).name for name in row.target]
     found = []
-    for term in terms(row.loss):
+    for _, term in parse_terms(row.loss):
         kind, _, rest = term.partition(":")
         names = {name.lower(): name for name in formula.names()}
         key = rest.split("-")[0].lower()
@@ -66,7 +67,7 @@ def fill(table: Table, scores: Sequence[dict[str, Any]]) -> list[tuple[str, list
         by_loss.setdefault(found["loss"], []).append(found["scores"])
     means: dict[str, list[float | None]] = {}
     spreads: dict[str, list[float | None]] = {}
-    for row in table.losses():
+    for row in table.rows:
         runs = by_loss.get(row.loss, [])
         means[row.loss] = [statistics.fmean(run[m] for run in runs) if runs else None for m in METRICS]
         many = len(runs) > 1
@@ -74,7 +75,7 @@ def fill(table: Table, scores: Sequence[dict[str, Any]]) -> list[tuple[str, list
     columns = zip(*means.values(), strict=True)
     best = [max((mean for mean in column if mean is not None), default=None) for column in columns]
     rows = []
-    for row in table.losses():
+    for row in table.rows:
         aims = targets(row)
         cells = []
         for k, metric in enumerate(METRICS):

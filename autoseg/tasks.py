@@ -26,7 +26,8 @@ from autoseg.files import checksum
 from autoseg.metrics import METRICS, SegmentationMetrics
 from autoseg.networks import NETWORKS, Network, build_network
 from autoseg.problems import Problem
-from autoseg.training import VERSION, choose_device
+from autoseg.training import choose_device
+from autoseg.versions import TRAINING_VERSION
 
 
 class OpenTask:
@@ -80,7 +81,7 @@ class OpenTask:
         """Return what every training of this task depends on, for fingerprints; weight files count by content."""
         weights = self.task.weights
         return {
-            "version": VERSION,
+            "version": TRAINING_VERSION,
             "network": self.task.network,
             "weights": checksum(weights) if weights and Path(weights).is_file() else weights,
             "training": self.settings.decisive,

@@ -31,7 +31,6 @@ from autoseg.files import atomic, writing
 from autoseg.logs import Line
 from autoseg.networks import Network
 
-VERSION = 1  # of the algorithm: a change that changes results makes old checkpoints and scores stale
 Loader = Callable[[int], Iterable[tuple[Tensor, Tensor]]]  # from which (micro-)batch on -> batches
 
 

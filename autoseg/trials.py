@@ -6,7 +6,6 @@ the chunk it is in, nor on the trials before it.
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from autoseg.errors import InputError
 from autoseg.evaluation import score
 from autoseg.files import fingerprint, writing
 from autoseg.metrics import METRICS
+from autoseg.plugins import load_plugin
 from autoseg.search import Folder, Trial, TrialScore, surrogate
 from autoseg.surrogate_json import Surrogate
 from autoseg.surrogates import SurrogateLoss
@@ -126,7 +126,7 @@ class ProxyObjective:
     def __call__(self, proposal: Surrogate, number: int) -> dict[str, Any]:
         """Train and score a proposal."""
         for module in self.plugins:
-            importlib.import_module(module)
+            load_plugin(module)
         return _opened(self.task).trial(proposal)
 
 

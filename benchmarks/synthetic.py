@@ -15,8 +15,8 @@ from autoseg.data.split import make_split
 from autoseg.data.synthetic import SYNTHETIC_VERSION, find
 from autoseg.files import fingerprint, read_json, write_json
 from autoseg.losses import build_loss
-from autoseg.training import VERSION
 from autoseg.trials import Proxy
+from autoseg.versions import TRAINING_VERSION
 from benchmarks.report import table, write_section
 
 CACHE = Path(__file__).parent / ".cache" / "synthetic"
@@ -55,7 +55,7 @@ def runs(seed: int) -> dict[str, dict[str, float]]:
     with TemporaryDirectory() as place:
         for name, (loss, changes) in LOSSES.items():
             settings = {**SETTINGS, **changes, "seed": seed}
-            mark = fingerprint([VERSION, SYNTHETIC_VERSION, IMAGES, SIZE, NETWORK, settings, loss])
+            mark = fingerprint([TRAINING_VERSION, SYNTHETIC_VERSION, IMAGES, SIZE, NETWORK, settings, loss])
             path = CACHE / f"{mark[:16]}.json"
             if not path.exists():
                 proxy = Proxy(Task(data=str(_data(Path(place), seed)), network=NETWORK, training=Training(**settings)))

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from autoseg import __version__
 from autoseg.errors import InputError, Preempted
+from autoseg.plugins import load_plugin
 
 # In the order of the data flow.
 VERBS: tuple[str, ...] = (
@@ -62,13 +63,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Preempted as stop:
         print(f"autoseg {args.verb}: {stop}; the same command goes on.", file=sys.stderr)
         return PREEMPTED
-
-
-def load_plugin(module: str) -> None:
-    """Import a user's module, which registers formulas; modules of the working directory are found too."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise InputError(f"plugin '{module}': {error}; is it installed, or a file in this directory?") from None

@@ -7,6 +7,7 @@ trial-<number>.json in the step's folder; a trial with a score of the same task 
 from __future__ import annotations
 
 import argparse
+from typing import Literal
 
 from autoseg.cli.tasks import add_task_arguments, task_of
 from autoseg.errors import InputError
@@ -17,7 +18,7 @@ HELP = "train and score the proposals of a step (a chunk of them)"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     parser.add_argument("folder", help="the search's folder")
-    parser.add_argument("--step", required=True, help="the step's number, or 'rescore'")
+    parser.add_argument("--step", required=True, help="the step's number (or folder: step-003), or 'rescore'")
     parser.add_argument("--chunk", default="0/1", metavar="K/N", help="trials K, K+N, K+2N, ... (default 0/1: all)")
     parser.add_argument(
         "--out", metavar="FILE", help="write the names of the chunk's score files here when all are done"
@@ -34,9 +35,10 @@ def run(args: argparse.Namespace) -> None:
     k, slash, n = args.chunk.partition("/")
     if not (slash and k.isdigit() and n.isdigit()):
         raise InputError(f"--chunk {args.chunk}: expected K/N, such as 0/4.")
-    if args.step != "rescore" and not args.step.isdigit():
+    number = args.step.removeprefix("step-")
+    if args.step != "rescore" and not number.isdigit():
         raise InputError(f"--step {args.step}: expected a number or 'rescore'.")
-    step = args.step if args.step == "rescore" else int(args.step)
+    step: int | Literal["rescore"] = "rescore" if args.step == "rescore" else int(number)
     paths = run_chunk(args.folder, step, Proxy(task_of(args)), (int(k), int(n)), progress=not args.quiet)
     if args.out:
         write_json(args.out, {"scores": [path.name for path in paths]})

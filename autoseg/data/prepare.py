@@ -25,8 +25,8 @@ from autoseg.data.source import Sample, Source
 from autoseg.errors import InputError
 from autoseg.files import fingerprint, writing
 from autoseg.problems import Problem, listing, refuse, warnings
+from autoseg.versions import PREPARE_VERSION
 
-PREPARE_VERSION = 2  # raised when the same files would give other bytes
 _BYTES_PER_ENTRY = 1500  # index.json and cache.json together, roughly
 
 
@@ -295,10 +295,11 @@ def _publish(source: Source, out: Path, index: Index, layout: CacheLayout, state
         index_path.unlink(missing_ok=True)
     packed.with_name(f".{packed.name}.part").replace(packed)
     layout.save(layout_path)
-    Statistics.of(index).save(out / "statistics.json")
     roots = _written_roots(source, out)
     SourcePaths(roots=roots, states={**states, str(layout.short_side): state}).save(source_path)
-    index.save(index_path)
+    Statistics.of(index).save(out / "statistics.json")
+    if not kept:  # what has not changed keeps its date: a cache of another size makes nothing else out of date
+        index.save(index_path)
     for path in (layout_path, out / "statistics.json", source_path, index_path):
         for torn in out.glob(f".{path.name}.*.part"):  # what a kill left of an atomic write
             torn.unlink()

@@ -61,13 +61,11 @@ def make_split(index: Index, hold_out: int | float | None = None, seed: int = 0)
     """
     if seed < 0:
         raise InputError(f"seed {seed}: a seed is 0 or more.")
-    if hold_out is None:
-        hold_out = DEFAULT_HOLD_OUT.get(index.dataset, _ELSEWHERE)
     for part in ("train", "val"):
         if not index.splits.get(part):
             raise InputError(f"the data set '{index.dataset}' has no {part} images; a split needs train and val.")
     entries = index.splits["train"]
-    count = _count(hold_out, len(entries))
+    count = hold_out_size(hold_out, index.dataset, len(entries))
     twice = {entry.id for places in copies(index.splits) for _, entry in places}
     single = [entry.id for entry in entries if entry.id not in twice]
     if count > len(single):
@@ -120,7 +118,14 @@ def parse_hold_out(text: str) -> int | float:
         raise InputError(f"hold-out '{text}' is neither a number of images (1500) nor a fraction (0.2, 20%).") from None
 
 
-def _count(hold_out: int | float, available: int) -> int:
+def hold_out_size(hold_out: int | float | None, dataset: str, available: int) -> int:
+    """Return how many of the available images are held out; the data set's usual number if none is given.
+
+    >>> hold_out_size(None, "voc", 10582), hold_out_size(0.25, "mine", 40)
+    (1500, 10)
+    """
+    if hold_out is None:
+        hold_out = DEFAULT_HOLD_OUT.get(dataset, _ELSEWHERE)
     if isinstance(hold_out, float):
         if not 0 < hold_out < 1:
             raise InputError(

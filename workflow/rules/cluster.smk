@@ -1,8 +1,6 @@
 # What happens around a run, on one machine or on a cluster: it is noted, its processes are marked, and a cluster that
 # lacks what the jobs ask for is told of before the first one is submitted.
 
-import sys
-
 from autoseg import resume, slurm
 
 if workflow.is_main_process:
@@ -33,7 +31,9 @@ def needs(attempts):
 
 def check_cluster():
     """Refuse to start on a cluster that lacks what the jobs ask for."""
-    status = workflow.executor_settings.status_command
+    status = getattr(workflow.executor_settings, "status_command", None)  # only the SLURM executor has one
+    if status is None:
+        return
     attempts = 1 + (workflow.execution_settings.retries or 0)
     found = [problem for need in needs(attempts) for problem in slurm.check(need, status)]
     if found:
@@ -42,8 +42,6 @@ def check_cluster():
         print(f"autoseg: {remark}", file=sys.stderr)
 
 
-onstart:
-    executor = workflow.scheduler._executor
-    if hasattr(workflow.executor_settings, "status_command"):
-        check_cluster()
-    resume.note_start(P.name, sys.argv[1:], getattr(executor, "run_uuid", None))
+def note_start():
+    """Note how this run is started, for `autoseg resume`."""
+    resume.note_start(P.name, sys.argv[1:], getattr(workflow.scheduler._executor, "run_uuid", None))

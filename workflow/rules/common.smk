@@ -1,41 +1,64 @@
 # The config, checked whole before the first job, and what the rules share.
 
-import json
 import os
 import sys
+from functools import cache
 
 from autoseg.errors import InputError
 from autoseg.files import to_json
-from autoseg.pipeline import flags, load_pipeline, options, searches_of
-from autoseg.search import settings_of, total_steps
+from autoseg.loss_names import searches_of
+from autoseg.pipeline import figure_runs, figure_searches, flags, load_pipeline, options, table_runs
+from autoseg.preflight import check_before_start, check_place
+from autoseg.search import identity, settings_of, total_steps
+from autoseg.versions import PREPARE_VERSION, SEARCH_VERSION, TRAINING_VERSION
 
 try:
     # Keys given by --config on the command line end up beside the config's own.
     P = load_pipeline({key: value for key, value in config.items()}, "the config")
+    check_place(f"results/{P.name}")  # Snakemake itself looks into it next
 except InputError as error:
     sys.exit(f"autoseg: {error}")
 
 OUT = f"results/{P.name}"
 ENV = "../../envs/autoseg.yaml"
+AUTOSEG = " ".join(["autoseg", *(f"--plugin {module}" for module in P.plugins)])
 
 
 wildcard_constraints:
     dataset="[A-Za-z0-9._-]+",
     search="[A-Za-z0-9._-]+",
     table="[A-Za-z0-9._-]+",
+    figure="[A-Za-z0-9._-]+",
+    side=r"\d+",
     step=r"\d{3}",
     chunk=r"\d+",
+    parts=r"\d+",
     run=r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/seed-\d+",
 
 
-def task_arguments(dataset, network, weights, settings, conventions):
+onstart:
+    # Here and not above: a dry run says what would be done also where the data are not.
+    try:
+        check_before_start(P, OUT)
+    except InputError as error:
+        sys.exit(f"autoseg: {error}")
+    check_cluster()
+    note_start()
+
+
+def task_arguments(dataset, network, weights, settings):
     """Return the arguments that describe a training on a data set, quoted for the shell."""
-    own = conventions.model_dump(exclude_none=True)
-    # What a result does not depend on must not re-run it.
+    conventions = P.datasets[dataset].conventions.model_dump(exclude_none=True)
+    # What a result does not depend on must not re-run it: no number of workers here.
     decisive = {key: value for key, value in settings.decisive.items() if value is not None}
-    words = [f"--data {OUT}/data/{dataset}", flags({"network": network, "weights": weights})]
-    words += [options(decisive), options(own).replace("--set", "--convention")]
-    return " ".join(words)
+    return " ".join(
+        [
+            f"--data {OUT}/data/{dataset}",
+            flags({"network": network, "weights": weights}),
+            options(decisive),
+            options(conventions, "--convention"),
+        ]
+    )
 
 
 def gpu():
@@ -43,66 +66,107 @@ def gpu():
     return 0 if P.device == "cpu" else 1
 
 
-def chunk_files(search, step):
-    """Return the files that say that all trials of a step are scored."""
+def cache_file(dataset, settings):
+    """Return the file that says that a data set's cache for a crop of this size is there."""
+    return f"{OUT}/data/{dataset}/cache-{2 * settings.short_side}.json"
+
+
+# ---------------------------------------------------------------------------------------------------------- searches
+
+
+# A search has hundreds of jobs with the same arguments: they are made once.
+@cache
+def proposing(search):
+    """Return what decides a search's proposals."""
+    return identity(P.search(search))
+
+
+@cache
+def jobs(search, rescoring=False):
+    """Return into how many jobs the trials of a step are shared out."""
     plan = P.search(search)
     # At the end the first mean, the best ones and the last one are trained themselves.
-    trials = plan.rescore + 2 if step == "rescore" else settings_of(plan).trials_per_step
-    folder = step if step == "rescore" else f"step-{step:03d}"
-    count = P.chunks(search, trials)
-    return [f"{OUT}/searches/{search}/{folder}/chunk-{k}-of-{count}.json" for k in range(count)]
+    return P.chunks(search, plan.rescore + 2 if rescoring else settings_of(plan).trials_per_step)
+
+
+def chunk_files(search, step):
+    """Return the files that say that all trials of a step are scored."""
+    count = jobs(search, step == "rescore")
+    return [f"{OUT}/searches/{search}/{step}/chunk-{k}-of-{count}.json" for k in range(count)]
 
 
 def earlier(w):
-    """Return what step `w.step` waits for."""
-    return chunk_files(w.search, int(w.step) - 1) if int(w.step) > 1 else []
+    """Return what step `w.step` waits for: the step before it, which waited for the ones before."""
+    return chunk_files(w.search, f"step-{int(w.step) - 1:03d}") if int(w.step) > 1 else []
 
 
-def all_steps(w):
+def last_step(w):
     """Return what waits for a whole search."""
-    return [path for t in range(1, total_steps(P.search(w.search)) + 1) for path in chunk_files(w.search, t)]
+    return chunk_files(w.search, f"step-{total_steps(P.search(w.search)):03d}")
 
 
-def chunk_task(w):
+@cache
+def trial_data(search):
+    """Return the data that a search's trials read."""
+    dataset = P.searches[search].dataset
+    return [f"{OUT}/data/{dataset}/split.json", cache_file(dataset, P.proxy_training(search))]
+
+
+@cache
+def trial_task(search):
     """Return the arguments of a search's trainings."""
-    plan = P.searches[w.search]
+    plan = P.searches[search]
     proxy = P.proxies[plan.proxy]
-    conventions = P.datasets[plan.dataset].conventions
-    return task_arguments(plan.dataset, proxy.network, proxy.weights, P.proxy_training(w.search), conventions)
+    return task_arguments(plan.dataset, proxy.network, proxy.weights, P.proxy_training(search))
 
 
-def run_plan(w):
-    """Return the data set, the retraining, the loss and the seed of a run."""
-    return P.runs()[w.run]
+# -------------------------------------------------------------------------------------------------------------- runs
+
+
+def run_data(w):
+    """Return the data that a run reads."""
+    run = P.runs[w.run]
+    split = f"{OUT}/data/{run.dataset}/split.json"
+    if P.retrainings[run.retraining].source == "files":
+        return [split]
+    return [split, cache_file(run.dataset, P.run_training(run.retraining, run.seed))]
 
 
 def surrogates(w):
     """Return the searched surrogates that a run's loss is made of."""
-    return [f"{OUT}/searches/{search}/surrogate.json" for search in searches_of(run_plan(w)[2])]
+    return [f"{OUT}/searches/{search}/surrogate.json" for search in searches_of(P.runs[w.run].loss)]
 
 
 def searched(w):
     """Return them as arguments."""
-    names = searches_of(run_plan(w)[2])
-    return " ".join(f"--searched {name}={OUT}/searches/{name}/surrogate.json" for name in dict.fromkeys(names))
+    names = searches_of(P.runs[w.run].loss)
+    return " ".join(f"--searched {name}={OUT}/searches/{name}/surrogate.json" for name in names)
 
 
 def run_task(w):
     """Return the arguments of a run's training."""
-    dataset, retraining, _, seed = run_plan(w)
-    plan = P.retrainings[retraining]
-    settings = P.run_training(retraining, seed)
-    return task_arguments(dataset, plan.network, plan.weights, settings, P.datasets[dataset].conventions)
+    run = P.runs[w.run]
+    plan = P.retrainings[run.retraining]
+    return task_arguments(run.dataset, plan.network, plan.weights, P.run_training(run.retraining, run.seed))
 
 
-def table_scores(w):
-    """Return the scores behind a table."""
-    table = P.tables[w.table]
-    names = [
-        run
-        for run, (dataset, retraining, loss, seed) in P.runs().items()
-        if (dataset, retraining) == (table.dataset, table.retraining)
-        and seed in table.seeds
-        and loss in [row.loss for row in table.losses()]
-    ]
-    return [f"{OUT}/runs/{run}/scores.json" for run in names]
+def window(w):
+    """Return the sliding window of a run's evaluation as arguments."""
+    size = P.retrainings[P.runs[w.run].retraining].window
+    return f"--window {size[0]} {size[1]}" if size else ""
+
+
+# ------------------------------------------------------------------------------------------------- tables and figures
+
+
+def scores(runs):
+    """Return the scores of runs."""
+    return [f"{OUT}/runs/{run.name}/scores.json" for run in dict.fromkeys(runs)]
+
+
+def figure_inputs(w):
+    """Return what a figure is drawn from."""
+    figure = P.figures[w.figure]
+    found = [f"{OUT}/searches/{search}/surrogate.json" for search in figure_searches(figure)]
+    found += scores(figure_runs(figure))
+    return found + ([f"{OUT}/tables/{figure.table}.csv"] if figure.kind == "proxies" else [])

@@ -18,8 +18,33 @@ rule prepare_dataset:
         kind=lambda w: P.datasets[w.dataset].kind,
         options=lambda w: flags({**P.datasets[w.dataset].options, "proxy_size": P.datasets[w.dataset].proxy_size}),
         out=lambda w, output: os.path.dirname(output.index),
+        version=PREPARE_VERSION,
     shell:
-        "autoseg prepare {params.kind} {params.options} --out {params.out:q} 2> {log:q}"
+        "{AUTOSEG} prepare {params.kind} {params.options} --out {params.out:q} 2> {log:q}"
+
+
+rule cache_dataset:
+    # One for each size that a proxy task needs, so that another proxy leaves the searches on the first alone.
+    input:
+        f"{OUT}/data/{{dataset}}/index.json",
+    output:
+        f"{OUT}/data/{{dataset}}/cache-{{side}}.json",
+    log:
+        f"{OUT}/logs/prepare/{{dataset}}-{{side}}.log",
+    benchmark:
+        f"{OUT}/logs/prepare/{{dataset}}-{{side}}.tsv"
+    conda:
+        ENV
+    resources:
+        runtime=lambda w, attempt: 120 * attempt,
+        mem_mb=lambda w, attempt: 4000 * attempt,
+    params:
+        kind=lambda w: P.datasets[w.dataset].kind,
+        options=lambda w: flags({**P.datasets[w.dataset].options, "proxy_size": int(w.side) // 2}),
+        out=lambda w, output: os.path.dirname(output[0]),
+        version=PREPARE_VERSION,
+    shell:
+        "{AUTOSEG} prepare {params.kind} {params.options} --out {params.out:q} 2> {log:q}"
 
 
 rule split_dataset:
@@ -38,4 +63,4 @@ rule split_dataset:
         options=lambda w: flags({"hold_out": P.datasets[w.dataset].hold_out, "seed": P.datasets[w.dataset].split_seed}),
         data=lambda w, output: os.path.dirname(output[0]),
     shell:
-        "autoseg split {params.data:q} {params.options} --out {output:q} 2> {log:q}"
+        "{AUTOSEG} split {params.data:q} {params.options} --out {output:q} 2> {log:q}"

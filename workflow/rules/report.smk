@@ -3,7 +3,7 @@
 
 rule table:
     input:
-        table_scores,
+        lambda w: scores(table_runs(P.tables[w.table])),
     output:
         md=f"{OUT}/tables/{{table}}.md",
         csv=f"{OUT}/tables/{{table}}.csv",
@@ -19,7 +19,7 @@ rule table:
         table=lambda w: to_json(P.tables[w.table].model_dump()),
         stem=lambda w, output: output.md.removesuffix(".md"),
     shell:
-        "autoseg table {input:q} --table {params.table:q} --out {params.stem:q} 2> {log:q}"
+        "{AUTOSEG} table {input:q} --table {params.table:q} --out {params.stem:q} 2> {log:q}"
 
 
 rule make_report:
@@ -38,7 +38,8 @@ rule make_report:
     params:
         title=P.name,
         searches=[f"{OUT}/searches/{search}" for search in P.searches],
-        config=to_json(P.model_dump(mode="json")),
+        # Without what changes no result: that should not make a report out of date.
+        config=lambda w: to_json(P.model_dump(mode="json", exclude={"workers"})),
     shell:
-        "autoseg report --title {params.title:q} --tables {input.tables:q} --searches {params.searches:q} "
+        "{AUTOSEG} report --title {params.title:q} --tables {input.tables:q} --searches {params.searches:q} "
         "--config {params.config:q} --out {output:q} 2> {log:q}"

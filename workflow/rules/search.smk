@@ -23,7 +23,8 @@ rule search_settings:
 
 rule ask:
     input:
-        f"{SEARCH}/search.json",
+        # Settings that change proposals are in `params`; what else is in the file (the number of steps, say) may change.
+        ancient(f"{SEARCH}/search.json"),
         earlier,
     output:
         f"{SEARCH}/step-{{step}}/proposals.json",
@@ -35,16 +36,15 @@ rule ask:
     conda:
         ENV
     params:
-        folder=lambda w: f"{OUT}/searches/{w.search}",
-        step=lambda w: int(w.step),
+        settings=lambda w: proposing(w.search),
     shell:
-        "autoseg ask {params.folder:q} --step {params.step} 2> {log:q}"
+        "{AUTOSEG} ask {OUT}/searches/{wildcards.search} --step {wildcards.step} 2> {log:q}"
 
 
 rule trials:
     input:
         f"{SEARCH}/{{step}}/proposals.json",
-        lambda w: f"{OUT}/data/{P.searches[w.search].dataset}/split.json",
+        lambda w: trial_data(w.search),
     output:
         f"{SEARCH}/{{step}}/chunk-{{chunk}}-of-{{parts}}.json",
     log:
@@ -53,7 +53,6 @@ rule trials:
         f"{OUT}/logs/searches/{{search}}/trials-{{step}}-{{chunk}}-of-{{parts}}.tsv"
     wildcard_constraints:
         step=r"step-\d{3}|rescore",
-        parts=r"\d+",
     conda:
         ENV
     threads: P.threads
@@ -63,19 +62,17 @@ rule trials:
         runtime=lambda w, attempt: 240 * attempt,
         mem_mb=lambda w, attempt: 16000 * attempt,
     params:
-        folder=lambda w: f"{OUT}/searches/{w.search}",
-        step=lambda w: w.step if w.step == "rescore" else int(w.step.removeprefix("step-")),
-        task=chunk_task,
-        workers=f"--set workers={P.workers}",
+        task=lambda w: trial_task(w.search),
+        version=TRAINING_VERSION,
     shell:
-        "exec autoseg trials {params.folder:q} --step {params.step} --chunk {wildcards.chunk}/{wildcards.parts} "
-        "--out {output:q} --quiet {params.task} {params.workers} 2> {log:q}"
+        "exec {AUTOSEG} trials {OUT}/searches/{wildcards.search} --step {wildcards.step} --chunk {wildcards.chunk}/{wildcards.parts} "
+        "--out {output:q} --quiet {params.task} --set workers={P.workers} 2> {log:q}"
 
 
 rule rescore:
     input:
         f"{SEARCH}/search.json",
-        all_steps,
+        last_step,
     output:
         f"{SEARCH}/rescore/proposals.json",
     log:
@@ -86,15 +83,15 @@ rule rescore:
     conda:
         ENV
     params:
-        folder=lambda w: f"{OUT}/searches/{w.search}",
+        version=SEARCH_VERSION,
     shell:
-        "autoseg rescore {params.folder:q} 2> {log:q}"
+        "{AUTOSEG} rescore {OUT}/searches/{wildcards.search} 2> {log:q}"
 
 
 rule select:
     input:
         f"{SEARCH}/search.json",
-        all_steps,
+        last_step,
         lambda w: chunk_files(w.search, "rescore") if P.search(w.search).rescore else [],
     output:
         f"{SEARCH}/surrogate.json",
@@ -106,6 +103,6 @@ rule select:
     conda:
         ENV
     params:
-        folder=lambda w: f"{OUT}/searches/{w.search}",
+        version=SEARCH_VERSION,
     shell:
-        "autoseg select {params.folder:q} --output {output:q} > {log:q} 2>&1"
+        "{AUTOSEG} select {OUT}/searches/{wildcards.search} --output {output:q} > {log:q} 2>&1"

@@ -6,11 +6,12 @@ RUN = f"{OUT}/runs/{{run}}"
 
 rule train:
     input:
-        lambda w: f"{OUT}/data/{run_plan(w)[0]}/split.json",
+        run_data,
         surrogates,
     output:
-        run=f"{RUN}/run.json",
-        weights=f"{RUN}/weights.safetensors",
+        # The weights beside it carry the training's fingerprint and are no output: Snakemake would delete them before
+        # a job that may find them finished.
+        f"{RUN}/run.json",
     log:
         f"{OUT}/logs/runs/{{run}}/train.log",
     benchmark:
@@ -20,29 +21,27 @@ rule train:
     threads: P.threads
     resources:
         # As a resource: another number of GPUs alone is no reason to train again.
-        processes=lambda w: P.retrainings[run_plan(w)[1]].processes,
-        gpu=lambda w: gpu() * P.retrainings[run_plan(w)[1]].processes,
-        cpus_per_task=lambda w: (P.threads + P.workers) * P.retrainings[run_plan(w)[1]].processes,
+        processes=lambda w: P.retrainings[P.runs[w.run].retraining].processes,
+        gpu=lambda w: gpu() * P.retrainings[P.runs[w.run].retraining].processes,
+        cpus_per_task=lambda w: (P.threads + P.workers) * P.retrainings[P.runs[w.run].retraining].processes,
         # Not past a day, where many partitions end: a training that is cut off goes on from its checkpoint.
         runtime=lambda w, attempt: min(720 * attempt, 1440),
         mem_mb=lambda w, attempt: 24000 * attempt,
     params:
-        folder=lambda w: f"{OUT}/runs/{w.run}",
-        loss=lambda w: run_plan(w)[2],
+        loss=lambda w: P.runs[w.run].loss,
         searched=searched,
         task=run_task,
-        source=lambda w: P.retrainings[run_plan(w)[1]].source,
-        workers=f"--set workers={P.workers}",
+        source=lambda w: P.retrainings[P.runs[w.run].retraining].source,
+        version=TRAINING_VERSION,
     shell:
-        "exec autoseg train --processes {resources.processes} --loss {params.loss:q} {params.searched} --out {params.folder:q} "
-        "--source {params.source} --quiet {params.task} {params.workers} 2> {log:q}"
+        "exec {AUTOSEG} train --processes {resources.processes} --loss {params.loss:q} {params.searched} --out {OUT}/runs/{wildcards.run} "
+        "--source {params.source} --quiet {params.task} --set workers={P.workers} 2> {log:q}"
 
 
 rule evaluate:
     input:
-        run=f"{RUN}/run.json",
-        weights=f"{RUN}/weights.safetensors",
-        split=lambda w: f"{OUT}/data/{run_plan(w)[0]}/split.json",
+        f"{RUN}/run.json",
+        run_data,
     output:
         f"{RUN}/scores.json",
     log:
@@ -58,10 +57,9 @@ rule evaluate:
         runtime=lambda w, attempt: 120 * attempt,
         mem_mb=lambda w, attempt: 16000 * attempt,
     params:
-        folder=lambda w: f"{OUT}/runs/{w.run}",
         task=run_task,
-        window=lambda w: flags({"window": list(P.retrainings[run_plan(w)[1]].window or []) or None}),
-        workers=f"--set workers={P.workers}",
+        window=window,
+        version=TRAINING_VERSION,
     shell:
-        "exec autoseg evaluate {params.folder:q} --out {output:q} --name {wildcards.run:q} {params.window} "
-        "{params.task} {params.workers} 2> {log:q}"
+        "exec {AUTOSEG} evaluate {OUT}/runs/{wildcards.run} --out {output:q} --name {wildcards.run:q} {params.window} "
+        "{params.task} --set workers={P.workers} 2> {log:q}"
