@@ -7,6 +7,7 @@ temporary files, and its jobs, on this machine or on a cluster: `resume` deals w
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -23,7 +24,8 @@ from autoseg.files import read_json, write_json
 
 NOTES = Path(".snakemake/autoseg")  # beside the lock
 RUN = "AUTOSEG_RUN"  # the environment variable by which a run's processes are known
-FORCING = ("-f", "--force", "-F", "--forceall", "-R", "--forcerun")
+# Arguments that must not be repeated unseen: they make finished results anew, or lead from here to another folder.
+NOT_AGAIN = ("-f", "--force", "-F", "--forceall", "-R", "--forcerun", "-d", "--directory")
 
 
 class Started(BaseModel):
@@ -89,10 +91,10 @@ def prepare(name: str | None, arguments: Sequence[str], *, wait: bool = False, f
         where = f"no run '{name}' was started" if name else "no run was started"
         raise InputError(f"{where} in {Path.cwd()}; go to its folder, or give Snakemake's arguments after `--`.")
     again = list(arguments or (note.arguments if note else []))
-    if forced := [word for word in again if word in FORCING]:
+    if not arguments and (found := [word for word in again if word in NOT_AGAIN]):
         raise InputError(
-            f"the run was started with {forced[0]}, which would make finished results anew; give the arguments without "
-            "it, as `autoseg resume -- ...`."
+            f"the run was started with {found[0]}, which is not to be repeated; give the other arguments yourself, as "
+            f"`autoseg resume -- ...` (all were: {shlex.join(again)})."
         )
     for other in NOTES.glob("*.json"):
         _refuse_alive(parse(Started, read_json(other), other), force)
@@ -110,7 +112,7 @@ def go_on(arguments: Sequence[str]) -> None:
     done = subprocess.run([*command, "--unlock"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise InputError(f"Snakemake cannot unlock the folder:\n{(done.stderr or done.stdout).strip()}")
-    _say("snakemake " + " ".join(arguments))
+    _say(f"snakemake {shlex.join(arguments)}")
     again = [] if {"--rerun-incomplete", "--ri"} & set(arguments) else ["--rerun-incomplete"]
     os.execv(sys.executable, [*command, *again])
 

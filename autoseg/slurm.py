@@ -61,6 +61,22 @@ class Partition:
     mem_mb: int  # of the largest node
 
 
+def read_profile(folder: str | os.PathLike[str], gpus: int) -> tuple[Need, str | None]:
+    """Return what a Snakemake profile says of the cluster: partition and account, and the status command."""
+    import yaml
+
+    path = Path(folder) / "config.yaml"
+    try:
+        profile = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except OSError:
+        raise InputError(f"{path}: not readable; give the folder of a Snakemake profile with --profile.") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not YAML ({error}).") from None
+    asked = profile.get("default-resources") or {}
+    partition, account = (str(asked.get(key) or "") for key in ("slurm_partition", "slurm_account"))
+    return Need(partition, account, gpus), profile.get("slurm-status-command")
+
+
 def check(need: Need, status_command: str | None = None) -> list[Problem]:
     """Return what stands in the way of jobs on this cluster, each with what to set."""
     if importlib.util.find_spec("snakemake_executor_plugin_slurm") is None:
@@ -95,8 +111,8 @@ def _check_partition(need: Need, known: dict[str, Partition]) -> Iterator[Proble
     if need.gpus > found.gpus:
         others = sorted(partition.name for partition in known.values() if partition.gpus >= need.gpus)
         has = f"no node with {need.gpus} GPUs (at most {found.gpus})" if found.gpus else "no GPUs"
-        cure = f"set {place} to one that has ({', '.join(others)})" if others else "no other partition has them either"
-        yield Problem(where, has, f"{cure}, or set device to 'cpu' or processes to fewer in the config")
+        cure = f"set {place} to one that has ({', '.join(others)}), or " if others else "set "
+        yield Problem(where, has, f"{cure}device to 'cpu' or fewer processes in the config")
     if need.minutes > found.minutes:
         cure = f"lower `runtime` under set-resources in {PROFILE} (a job that is cut off goes on where it was)"
         yield Problem(where, f"ends jobs after {found.minutes:.0f} minutes, but {need.minutes} are asked for", cure)
@@ -168,7 +184,8 @@ def try_node(need: Need, folder: str | os.PathLike[str], seconds: int = 60) -> l
     *seen, host = done.stdout.split() or [""]
     if not host:
         said = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("srun: ")
-        return [Problem("node", f"no job could be started within {seconds} s ({said})", "try again later", "warning")]
+        what = f"no job could be started within {seconds} s to look from a node ({said})"
+        return [Problem("node", what, "try again later, or with a longer --wait", "warning")]
     problems = []
     if "folder" not in seen:
         cure = "work in a folder that all nodes share (often below your home or scratch)"

@@ -1,8 +1,8 @@
 """A real SLURM of two nodes with four GPUs each on this one machine, for tests: Debian's packages, no accounting.
 
-    python tests/slurm/slurm_cluster.py run COMMAND...    start it, run the command, stop it: `make test-slurm`
-    python tests/slurm/slurm_cluster.py start DIR         start it in a folder of its own
-    python tests/slurm/slurm_cluster.py stop DIR          stop it, and remove all it wrote
+    python tests/slurm/cluster.py run COMMAND...    start it, run the command, stop it: `make test-slurm`
+    python tests/slurm/cluster.py start DIR         start it in a folder of its own
+    python tests/slurm/cluster.py stop DIR          stop it, and remove all it wrote
 
 SLURM wants its configuration in /etc/slurm. It is written only where there is none, and removed at the end; one that
 is not marked as this tool's is never touched. The GPUs are only counted: their device files are those of /dev/null.
@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ETC = Path("/etc/slurm")
-MARK = "# Written by autoseg's tests/slurm/slurm_cluster.py, and removed by it."
+MARK = "# Written by autoseg's tests/slurm/cluster.py, and removed by it."
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 PROGRAMS = ("slurmctld", "slurmd", "squeue", "munged")
 NODES = ("n1", "n2")
@@ -114,6 +114,12 @@ class Cluster:
     def start_node(self, node: str) -> None:
         """Start a node's daemon."""
         self._daemon(["slurmd", "-N", node], f"slurmd-{node}")
+
+    def start_missing_nodes(self) -> None:
+        """Bring back the nodes that a test killed."""
+        for node in NODES:
+            if not self.pid(f"slurmd-{node}"):
+                self.start_node(node)
 
     def kill_node(self, node: str) -> None:
         """Let a node vanish as if its power were cut: its daemon and all that runs on it are killed at once."""
