@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export NO_ALBUMENTATIONS_UPDATE := 1
 
-.PHONY: help venv demo test test-long lint reference format bench bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic bench-dag bench-demo clean
+.PHONY: help venv demo resume test test-slurm test-long lint reference format bench bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic bench-dag bench-demo clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -21,11 +21,17 @@ $(VENV)/.installed: pyproject.toml envs/constraints.txt
 demo: venv  ## the whole pipeline on synthetic scenes, in minutes: results/demo/report.html
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --cores all --rerun-incomplete --quiet rules host
 
-test: venv  ## the test suite (fast, deterministic)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long'
+resume: venv  ## bring the run that was started last back, after a kill or a power cut
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/autoseg resume
 
-test-long: venv  ## what takes minutes: storms of kills, long comparisons
-	$(BIN)/python -m pytest -m long
+test: venv  ## the test suite (fast, deterministic)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long and not slurm'
+
+test-slurm: venv  ## the pipeline on a real two-node SLURM on this machine, installed and started for it (needs root and Debian)
+	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m pytest -m 'slurm and not long'
+
+test-long: venv  ## what takes minutes: storms of kills, long comparisons, the demo on a SLURM cluster
+	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m pytest -m long
 
 lint: venv  ## ruff (format and lint), mypy, snakefmt and Snakemake's own lint
 	$(BIN)/ruff format --check .
