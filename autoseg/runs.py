@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from autoseg.config import Task, parse
@@ -19,6 +19,7 @@ from autoseg.files import atomic, checksum, fingerprint, read_json, write_json, 
 from autoseg.logs import JsonLines, Line, TensorBoard
 from autoseg.losses import build_loss, loss_identity
 from autoseg.networks import build_network
+from autoseg.scores_json import Scores
 from autoseg.tasks import OpenTask
 from autoseg.training import Checkpoint, Outcome, distributed, train
 from autoseg.versions import TRAINING_VERSION
@@ -40,24 +41,6 @@ class Trained(BaseModel):
     iterations: int
     diverged: bool
     weights: str = Field(description="checksum of weights.safetensors")
-    fingerprint: str
-
-
-class Scores(BaseModel):
-    """`scores.json`: the metrics of a run on the validation images, in percent."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-    schema_: Literal["autoseg/scores/1"] = Field(default="autoseg/scores/1", alias="schema")
-    run: str
-    dataset: str
-    network: str
-    loss: str
-    seed: int
-    diverged: bool
-    scores: dict[str, FiniteFloat]
-    per_class: dict[str, dict[str, FiniteFloat | None]] = Field(description="metric -> class -> score; null: absent")
-    weights: str
     fingerprint: str
 
 

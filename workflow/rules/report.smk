@@ -1,4 +1,8 @@
-# Tables and the report, from scores.json and the searches' files alone: no torch.
+# Tables, figures and the report, from scores.json and the searches' files alone: no torch, but for galleries.
+
+from autoseg.paper.tables import with_targets
+
+METRICS = {search: P.search(search).metric for search in P.searches}
 
 
 rule table:
@@ -7,6 +11,7 @@ rule table:
     output:
         md=f"{OUT}/tables/{{table}}.md",
         csv=f"{OUT}/tables/{{table}}.csv",
+        tex=f"{OUT}/tables/{{table}}.tex",
         html=f"{OUT}/tables/{{table}}.html",
     log:
         f"{OUT}/logs/tables/{{table}}.log",
@@ -16,10 +21,10 @@ rule table:
     conda:
         ENV
     params:
-        table=lambda w: to_json(P.tables[w.table].model_dump()),
+        table=lambda w: to_json(with_targets(P.tables[w.table], METRICS).model_dump()),
         stem=lambda w, output: output.md.removesuffix(".md"),
     shell:
-        "{AUTOSEG} table {input:q} --table {params.table:q} --out {params.stem:q} 2> {log:q}"
+        "{AUTOSEG} table {input:q} --table {params.table:q} --searches {OUT}/searches --out {params.stem:q} 2> {log:q}"
 
 
 rule make_report:
