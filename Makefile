@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export NO_ALBUMENTATIONS_UPDATE := 1
 
-.PHONY: help venv demo test test-long lint format bench bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic clean
+.PHONY: help venv demo test test-long lint reference format bench bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic bench-dag clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -22,7 +22,7 @@ demo: venv  ## the whole pipeline on synthetic scenes, in minutes: results/demo/
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --cores all --rerun-incomplete
 
 test: venv  ## the test suite (fast, deterministic)
-	$(BIN)/python -m pytest -n 2 -m 'not long'
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long'
 
 test-long: venv  ## what takes minutes: storms of kills, long comparisons
 	$(BIN)/python -m pytest -m long
@@ -34,11 +34,14 @@ lint: venv  ## ruff (format and lint), mypy, snakefmt and Snakemake's own lint
 	$(BIN)/snakefmt --check Snakefile workflow
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --lint --configfile workflow/config/tiny.yaml
 
+reference: venv  ## write the config's JSON schema and reference anew
+	$(BIN)/python -m autoseg.reference
+
 format: venv  ## rewrite the sources in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic  ## all benchmarks; each rewrites its section of benchmarks/README.md
+bench: bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic bench-dag  ## all benchmarks; each rewrites its section of benchmarks/README.md
 
 bench-metrics: venv  ## the six metrics against plain torch and a bare confusion matrix
 	$(BIN)/python -m benchmarks.metrics
@@ -57,6 +60,9 @@ bench-train: venv  ## a whole step of a proxy trial against the bare network; sc
 
 bench-synthetic: venv  ## the published curves against cross entropy on the made-up data set, three seeds (minutes)
 	$(BIN)/python -m benchmarks.synthetic
+
+bench-dag: venv  ## planning the paper, and what Snakemake adds to a job
+	$(BIN)/python -m benchmarks.dag
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,10 +10,12 @@
 #   runs/<dataset>/<retraining>/<loss>/seed-<n>/            run.json, weights.safetensors, scores.json
 #   tables/<table>.md .csv .html      report.html
 
-if not config:
+import os
+
+if not workflow.overwrite_configfiles:
 
     # Only when no configfile was given: Snakemake merges configs key by key, and two would mix.
-    configfile: "workflow/config/demo.yaml"
+    configfile: os.path.join(workflow.basedir, "workflow/config/demo.yaml")
 
 
 include: "workflow/rules/common.smk"

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import typing
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -34,12 +35,32 @@ def parse(model: type[Model], content: Any, where: str | os.PathLike[str]) -> Mo
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
-            known = [field.alias or name for name, field in model.model_fields.items()]
-            raise InputError(f"{where}: {unknown('key', key, known)}") from None
+        if problem["type"] == "extra_forbidden":
+            *path, last = problem["loc"]
+            inside = f"{'.'.join(map(str, path))}: " if path else ""
+            raise InputError(f"{where}: {inside}{unknown('key', str(last), _keys(model, path))}") from None
         message = problem["msg"].removeprefix("Value error, ")
         found = "" if problem["type"] in ("missing", "value_error") else f" (found {problem['input']!r})"
         raise InputError(f"{where}: {f'{key}: ' if key else ''}{message}{found}") from None
+
+
+def _keys(annotation: Any, path: Sequence[Any]) -> list[str]:
+    """Return the keys that are known at a place in a model."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        fields = annotation.model_fields
+        if not path:
+            return [field.alias or name for name, field in fields.items()]
+        return _keys(fields[path[0]].annotation, path[1:]) if path[0] in fields else _keys(annotation, path[1:])
+    inner = [kind for kind in typing.get_args(annotation) if kind is not type(None)]
+    if typing.get_origin(annotation) in (dict, list):
+        return _keys(inner[-1], path[1:])
+    of_kind = [kind for kind in inner if path and path[0] in typing.get_args(_annotation(kind, "kind"))]
+    return [key for kind in of_kind or inner for key in _keys(kind, path)]
+
+
+def _annotation(model: Any, field: str) -> Any:
+    fields = getattr(model, "model_fields", {})
+    return fields[field].annotation if field in fields else None
 
 
 def read(path: str | os.PathLike[str]) -> Any:

@@ -11,7 +11,7 @@ import itertools
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -250,12 +250,12 @@ class Pipeline(_Model):
         default=None, description="whose settings searches, proxies and retrainings have where they name none"
     )
     plugins: list[str] = Field(default=[], description="modules to import first: they register metrics")
-    datasets: dict[Name, Dataset]
-    proxies: dict[Name, Proxy] = {}
-    searches: dict[Name, SearchPlan] = {}
-    retrainings: dict[Name, Retraining]
-    tables: dict[Name, Table] = Field(min_length=1)
-    figures: dict[Name, Figure] = {}
+    datasets: dict[Name, Dataset] = Field(description="images, and which of them are held out")
+    proxies: dict[Name, Proxy] = Field(default={}, description="what searches train")
+    searches: dict[Name, SearchPlan] = Field(default={}, description="losses to search")
+    retrainings: dict[Name, Retraining] = Field(description="how networks are trained with the losses")
+    tables: dict[Name, Table] = Field(min_length=1, description="what is wanted; all else follows")
+    figures: dict[Name, Figure] = Field(default={}, description="what is wanted to look at")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where trainings run")
     threads: int = Field(default=1, ge=1, description="CPU threads of a training; another number, other last digits")
     workers: int = Field(default=2, ge=0, description="processes that load data for a training")
@@ -404,19 +404,23 @@ def options(pairs: Mapping[str, Any], option: str = "--set") -> str:
 
 
 def flags(pairs: Mapping[str, Any]) -> str:
-    """Return options of a command as quoted arguments: true is the bare flag.
+    """Return options of a command as quoted arguments: true is the bare flag, and a list repeats it.
 
     >>> flags({"train": 10, "leave_out_copies": True, "root": "my data"})
     "--leave-out-copies --root 'my data' --train 10"
+    >>> flags({"split": {"train": "a.txt", "val": "b.txt"}})
+    '--split train=a.txt --split val=b.txt'
     """
     words: list[str] = []
     for key, value in sorted(pairs.items()):
-        if value is False or value is None:
-            continue
-        words.append("--" + key.replace("_", "-"))
-        if value is not True:
-            values: Sequence[Any] = value if isinstance(value, list) else [value]
-            words += [str(item) for item in values]
+        flag = "--" + key.replace("_", "-")
+        if isinstance(value, Mapping):
+            value = [f"{name}={place}" for name, place in value.items()]
+        if value is True:
+            words.append(flag)
+        elif value is not False and value is not None:
+            for item in value if isinstance(value, list) else [value]:
+                words += [flag, str(item)]
     return shlex.join(words)
 
 

@@ -32,6 +32,12 @@ def check_before_start(pipeline: Pipeline, out: str | os.PathLike[str]) -> None:
                 )
 
 
+def check_place(out: str | os.PathLike[str]) -> None:
+    """Refuse a place for results that is taken by something else."""
+    if os.path.lexists(out) and not os.path.isdir(out):
+        raise InputError(f"{out}: this is not a folder, so results cannot go there; move it, or choose another name.")
+
+
 def _check_writable(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -21,11 +21,11 @@ class SurrogateConventions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    tolerance: int = Field(default=5, ge=0)
-    boundary_radius: int = Field(default=5, ge=0)
-    drop_background: bool = True
-    mask_void: bool = False
-    absent: Absent | None = None
+    tolerance: int = Field(default=5, ge=0, description="how far off a boundary of BF1 may be, pixels")
+    boundary_radius: int = Field(default=5, ge=0, description="half the width of BIoU's band, pixels")
+    drop_background: bool = Field(default=True, description="leave class 0 out of boundaries, as on VOC")
+    mask_void: bool = Field(default=False, description="leave borders with void out of boundaries")
+    absent: Absent | None = Field(default=None, description="how classes that are not there count; null: as usual")
 
 
 def parse_conventions(content: Mapping[str, Any]) -> SurrogateConventions:

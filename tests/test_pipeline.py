@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+import re
 
+import jsonschema
 import pytest
 import yaml
+from PIL import Image
 
 from autoseg.errors import InputError
+from autoseg.files import to_json
 from autoseg.pipeline import Run, load_pipeline
-
-ROOT = Path(__file__).parents[1]
-CONFIGS = sorted((ROOT / "workflow/config").glob("*.yaml"))
-
-
-def content(name: str) -> dict:
-    return yaml.safe_load((ROOT / f"workflow/config/{name}.yaml").read_text())
+from autoseg.reference import REFERENCE, SCHEMA, config_reference, schema
+from tests.pipeline_runs import CONFIGS, ROOT, TINY, changed, content, snakemake, with_config
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
@@ -26,37 +21,43 @@ def test_every_config_is_valid(path):
     assert load_pipeline(yaml.safe_load(path.read_text()), path.name).tables
 
 
-def changed(*where_and_value):
-    config = content("tiny")
-    *where, key, value = where_and_value
-    part = config
-    for name in where:
-        part = part[name]
-    part[key] = value
-    return config
+def tiny(*where_and_value):
+    return changed(content("tiny"), *where_and_value)
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (changed("tabels", {}), "unknown key 'tabels'; did you mean 'tables'"),
+        (tiny("tabels", {}), "unknown key 'tabels'; did you mean 'tables'"),
         (
-            changed("searches", "mIoU", "dataset", "scnes"),
+            tiny("searches", "mIoU", "dataset", "scnes"),
             r"searches.mIoU.dataset: unknown name 'scnes'; did you mean 'scenes'",
         ),
-        (changed("searches", "mIoU", "search", {"metric": "mIuO"}), "unknown metric 'mIuO'; did you mean 'mIoU'"),
+        (tiny("searches", "mIoU", "search", {"metric": "mIuO"}), "unknown metric 'mIuO'; did you mean 'mIoU'"),
         (
-            changed("searches", "mIoU", "search", {"metric": "mIoU", "stpes": 3}),
+            tiny("searches", "mIoU", "search", {"metric": "mIoU", "stpes": 3}),
             "unknown key 'stpes'; did you mean 'steps'",
         ),
-        (changed("tables", "main", "rows", ["searched:miou2"]), "unknown search 'miou2'"),
-        (changed("tables", "main", "rows", ["cee"]), "unknown loss 'cee'; did you mean 'ce'"),
+        (tiny("tables", "main", "rows", ["searched:miou2"]), "unknown search 'miou2'"),
+        (tiny("tables", "main", "rows", ["cee"]), "unknown loss 'cee'; did you mean 'ce'"),
         (
-            changed("proxies", "tiny", "training", {"lr": -1}),
+            tiny("proxies", "tiny", "training", {"lr": -1}),
             r"proxies.tiny.training: protocol 'paper-proxy': lr: .*greater than 0",
         ),
-        (changed("retrainings", "tiny", "protocol", "papr"), "unknown protocol 'papr'; did you mean 'paper'"),
-        (changed("datasets", "sc/enes", {"kind": "synthetic"}), "a name has letters"),
+        (tiny("retrainings", "tiny", "protocol", "papr"), "unknown protocol 'papr'; did you mean 'paper'"),
+        (tiny("datasets", "sc/enes", {"kind": "synthetic"}), "a name has letters"),
+        (
+            tiny("datasets", "scenes", "holdout", 4),
+            r"the config: datasets.scenes: unknown key 'holdout'; did you mean 'hold_out'",
+        ),
+        (
+            tiny("tables", "main", "rows", [{"loss": "ce", "lable": "CE"}]),
+            r"tables.main.rows.0: unknown key 'lable'; did you mean 'label'",
+        ),
+        (
+            tiny("figures", {"g": {"kind": "curves", "searches": ["mIoU"], "titel": "x"}}),
+            r"figures.g.curves: unknown key 'titel'; did you mean 'title'",
+        ),
     ],
 )
 def test_a_wrong_config_is_answered_in_a_sentence(config, message):
@@ -73,30 +74,119 @@ def test_names_of_runs_are_safe_and_differ():
     assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") for name in names)
 
 
-def snakemake(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "2", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
 def test_every_config_plans(path, tmp_path):
     done = snakemake(tmp_path, "-n", "--quiet", "all", "--configfile", str(path))
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
 
 
 def test_a_wrong_key_stops_the_pipeline_before_its_first_job(tmp_path):
-    done = snakemake(tmp_path, "--configfile", str(ROOT / "workflow/config/tiny.yaml"), "--config", "naem=x")
+    done = snakemake(tmp_path, "--configfile", str(TINY), "--config", "naem=x")
     assert done.returncode != 0
-    assert "unknown key 'naem'; did you mean 'name'" in done.stdout + done.stderr
+    assert "unknown key 'naem'; did you mean 'name'" in done.stdout
     assert not (tmp_path / "results").exists()
 
 
-def test_tiny_runs_end_to_end_and_then_has_nothing_to_do(tmp_path):
-    tiny = ("--configfile", str(ROOT / "workflow/config/tiny.yaml"))
-    done = snakemake(tmp_path, *tiny)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "| searched:mIoU |" in (tmp_path / "results/tiny/tables/main.md").read_text()
-    assert "<svg" in (tmp_path / "results/tiny/report.html").read_text()
-    again = snakemake(tmp_path, *tiny)
-    assert "Nothing to be done" in again.stdout + again.stderr
+def test_the_demo_is_the_default_and_keys_go_on_top_of_either(tmp_path):
+    for arguments, name in (((), "demo"), (("--configfile", str(TINY)), "tiny")):
+        done = snakemake(tmp_path, "-n", *arguments)
+        assert f"results/{name}/report.html" in done.stdout
+        done = snakemake(tmp_path, "-n", *arguments, "--config", "name=other")
+        assert "results/other/report.html" in done.stdout
+        assert f"results/{name}" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (tiny("datasets", "scenes", "hold_out", 12), "hold_out is 12, but there are only 12 training images"),
+        (
+            tiny("datasets", "scenes", {"kind": "voc", "options": {"root": "nowhere/VOC"}, "hold_out": 4}),
+            r"datasets.scenes: nowhere/VOC: the folder does not exist; give the folder",
+        ),
+        (tiny("proxies", "tiny", "weights", "r50.pth"), "proxies.tiny.weights: r50.pth does not exist"),
+        (tiny("plugins", ["no_such_module"]), "plugin 'no_such_module': No module named"),
+    ],
+)
+def test_what_is_missing_is_said_before_the_first_job(config, message, tmp_path):
+    done = snakemake(tmp_path, *with_config(tmp_path, config))
+    assert done.returncode != 0
+    assert re.search(message, done.stdout), done.stdout
+    assert "Traceback" not in done.stdout
+    assert not list(tmp_path.glob("results/*/*"))
+
+
+def test_a_hold_out_that_leaves_nothing_is_refused_before_the_first_job(tmp_path):
+    for part in ("train", "val"):
+        for number in range(3):
+            for kind, mode in (("images", "RGB"), ("masks", "L")):
+                path = tmp_path / f"mine/{kind}/{part}/{number}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.new(mode, (32, 32), number).save(path)
+    (tmp_path / "classes.txt").write_text("sky\nsea\nland\n")
+    options = {
+        "root": "mine",
+        "classes": "classes.txt",
+        "split": {p: f"images/{p},masks/{p}" for p in ("train", "val")},
+    }
+    config = tiny("datasets", "scenes", {"kind": "folder", "options": options, "hold_out": 3})
+    done = snakemake(tmp_path, *with_config(tmp_path, config))
+    assert "datasets.scenes: hold-out of 3 images: the training set has 3" in done.stdout
+
+
+def test_results_that_cannot_be_written_are_said_before_the_first_job(tmp_path):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/tiny").write_text("a file in the way")
+    done = snakemake(tmp_path, "--configfile", str(TINY))
+    assert done.returncode != 0
+    assert "results/tiny: this is not a folder, so results cannot go there" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_a_for_writes_out_every_search():
+    config = tiny(
+        "searches",
+        {
+            "{metric}-{seed}": {
+                "for": {"metric": ["mIoU", "mAcc"], "seed": [1, 2]},
+                "dataset": "scenes",
+                "proxy": "tiny",
+                "search": {"metric": "{metric}", "seed": "{seed}"},
+            }
+        },
+    )
+    config["tables"]["main"]["rows"] = ["searched:mAcc-2"]
+    pipeline = load_pipeline(config, "the config")
+    assert list(pipeline.searches) == ["mIoU-1", "mIoU-2", "mAcc-1", "mAcc-2"]
+    assert pipeline.search("mAcc-2").seed == 2
+    config["searches"] = {"{metric}": {"for": {"metric": ["mIoU"], "seed": [1, 2]}}}
+    with pytest.raises(InputError, match="gives 'mIoU' twice"):
+        load_pipeline(config, "the config")
+
+
+def test_the_paper_is_whole():
+    paper = load_pipeline(content("paper"), "paper.yaml")
+    assert len(paper.searches) == 46
+    assert len(paper.runs) == 62
+    assert all(paper.search(name).preset == "paper" for name in paper.searches if "random" not in name)
+    assert paper.search("cityscapes-BIoU").conventions.drop_background is False
+    assert paper.run_training("r101-cityscapes", 0).iterations == 90000
+    release = load_pipeline({**content("paper"), "preset": "release"}, "paper.yaml")
+    assert release.search("voc-mIoU").preset == "release"
+    assert release.run_training("r101", 0).iterations == 10000
+    assert release.run_training("r101-cityscapes", 0).iterations == 40000
+
+
+def test_schema_and_reference_are_what_the_models_say():
+    for path, text in ((SCHEMA, to_json(schema()) + "\n"), (REFERENCE, config_reference())):
+        assert (ROOT / path).read_text() == text, f"{path} is out of date; run `make reference`"
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_every_config_fits_the_schema(path):
+    jsonschema.validate(yaml.safe_load(path.read_text()), schema())
+
+
+def test_the_schema_refuses_what_the_models_refuse():
+    with pytest.raises(jsonschema.ValidationError, match="tabels"):
+        jsonschema.validate({**content("tiny"), "tabels": {}}, schema())

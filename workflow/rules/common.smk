@@ -8,13 +8,14 @@ from autoseg.errors import InputError
 from autoseg.files import to_json
 from autoseg.loss_names import searches_of
 from autoseg.pipeline import figure_runs, figure_searches, flags, load_pipeline, options, table_runs
-from autoseg.preflight import check_before_start
+from autoseg.preflight import check_before_start, check_place
 from autoseg.search import identity, settings_of, total_steps
 from autoseg.versions import PREPARE_VERSION, SEARCH_VERSION, TRAINING_VERSION
 
 try:
     # Keys given by --config on the command line end up beside the config's own.
     P = load_pipeline({key: value for key, value in config.items()}, "the config")
+    check_place(f"results/{P.name}")  # Snakemake itself looks into it next
 except InputError as error:
     sys.exit(f"autoseg: {error}")
 
@@ -145,6 +146,12 @@ def run_task(w):
     run = P.runs[w.run]
     plan = P.retrainings[run.retraining]
     return task_arguments(run.dataset, plan.network, plan.weights, P.run_training(run.retraining, run.seed))
+
+
+def window(w):
+    """Return the sliding window of a run's evaluation as arguments."""
+    size = P.retrainings[P.runs[w.run].retraining].window
+    return f"--window {size[0]} {size[1]}" if size else ""
 
 
 # ------------------------------------------------------------------------------------------------- tables and figures

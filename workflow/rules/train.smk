@@ -52,7 +52,7 @@ rule evaluate:
         mem_mb=lambda w, attempt: 16000 * attempt,
     params:
         task=run_task,
-        window=lambda w: flags({"window": list(P.retrainings[P.runs[w.run].retraining].window or []) or None}),
+        window=window,
         version=TRAINING_VERSION,
     shell:
         "{AUTOSEG} evaluate {OUT}/runs/{wildcards.run} --out {output:q} --name {wildcards.run:q} {params.window} "

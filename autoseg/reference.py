@@ -1,0 +1,174 @@
+"""What is written about the config from its models: the JSON schema for editors, and the reference for people.
+
+`make reference` writes both; a test fails when they are not what the models say.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from autoseg import pipeline
+from autoseg.config import PROTOCOLS, Search, Training
+from autoseg.files import atomic, to_json
+from autoseg.surrogate_json import SurrogateConventions
+
+SCHEMA = "workflow/schemas/config.schema.json"
+REFERENCE = "docs/config.md"
+
+# In the order of the data flow, each with the key that holds it.
+_SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("The whole file", pipeline.Pipeline),
+    ("datasets.&lt;name&gt;", pipeline.Dataset),
+    ("datasets.&lt;name&gt;.conventions", SurrogateConventions),
+    ("proxies.&lt;name&gt;", pipeline.Proxy),
+    ("searches.&lt;name&gt;", pipeline.SearchPlan),
+    ("searches.&lt;name&gt;.search", Search),
+    ("retrainings.&lt;name&gt;", pipeline.Retraining),
+    ("proxies.&lt;name&gt;.training, retrainings.&lt;name&gt;.training", Training),
+    ("tables.&lt;name&gt;", pipeline.Table),
+    ("tables.&lt;name&gt;.columns", pipeline.Columns),
+    ("tables.&lt;name&gt;.rows", pipeline.Row),
+    ("figures.&lt;name&gt;, kind: searches", pipeline.SearchFigure),
+    ("figures.&lt;name&gt;, kind: curves", pipeline.CurveFigure),
+    ("figures.&lt;name&gt;, kind: gallery", pipeline.GalleryFigure),
+    ("figures.&lt;name&gt;, kind: classes", pipeline.ClassFigure),
+    ("figures.&lt;name&gt;, kind: proxies", pipeline.ProxyFigure),
+)
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of a config, with the short forms that it may be written in."""
+    found = pipeline.Pipeline.model_json_schema()
+    found["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    defs = found["$defs"]
+    for model in (Search, Training):
+        own = model.model_json_schema()
+        defs |= own.pop("$defs", {})
+        own.pop("required", None)  # what is not given comes from a protocol, or from where it stands
+        defs[model.__name__] = own
+    defs["SearchPlan"]["properties"]["search"] = {"$ref": "#/$defs/Search"}
+    defs["SearchPlan"]["properties"]["for"] = {
+        "type": "object",
+        "additionalProperties": {"type": "array"},
+        "description": "write this search once for every combination; {name} stands for the value",
+    }
+    # A number that a `for` fills in is still a word here.
+    for value in defs["Search"]["properties"].values():
+        if value.get("type") in ("integer", "boolean"):
+            value["anyOf"] = [{"type": value.pop("type")}, {"type": "string", "pattern": r"^\{.*\}$"}]
+    convention = defs["SurrogateConventions"]["properties"]["tolerance"]
+    convention["anyOf"] = [{"type": convention.pop("type")}, {"type": "string", "pattern": r"^\{.*\}$"}]
+    for name in ("Proxy", "Retraining"):
+        defs[name]["properties"]["training"] = {"$ref": "#/$defs/Training"}
+    table = defs["Table"]
+    for key in ("dataset", "retraining", "searches"):
+        table["properties"][key] = {
+            **defs["Columns"]["properties"][key],
+            "description": "for a single block of columns",
+        }
+    table["required"] = ["rows"]
+    table["properties"]["rows"]["items"] = {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/Row"}]}
+    return found
+
+
+def config_reference() -> str:
+    """Return the reference of all keys, in markdown."""
+    parts = [
+        "# Config reference\n",
+        "Written by `make reference` from `autoseg/pipeline.py` and `autoseg/config.py`; the JSON schema is in "
+        f"`{SCHEMA}`. A key that is not known is refused with the nearest known one.\n",
+    ]
+    for title, model in _SECTIONS:
+        parts.append(f"## {title}\n")
+        parts.append(f"{(model.__doc__ or '').split(chr(10) + chr(10))[0].strip()}\n")
+        parts += ["| key | type | default | |", "|---|---|---|---|"]
+        parts += [
+            f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {_text(field)} |"
+            for name, field in model.model_fields.items()
+        ]
+        if model is pipeline.SearchPlan:
+            parts.append("| `for` | names with lists | none | write this search once for every combination of values |")
+        parts.append("")
+    parts += ["## Protocols\n", "| protocol | settings | from |", "|---|---|---|"]
+    parts += [
+        f"| `{name}` | {', '.join(f'{key} {_plain(value)}' for key, value in settings.items())} | {source} |"
+        for name, (settings, source) in PROTOCOLS.items()
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _type(annotation: Any) -> str:
+    """Return a type as people write it.
+
+    >>> _type(int | None), _type(typing.Literal["a", "b"]), _type(dict[str, list[str]])
+    ('int or null', 'a, b', 'names with list of str')
+    """
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal:
+        return ", ".join(str(value) for value in inner)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join("null" if kind is type(None) else _type(kind) for kind in inner)
+    if origin is dict:
+        return f"names with {_type(inner[1])}"
+    if origin is list:
+        return f"list of {_type(inner[0])}"
+    if origin is tuple:
+        return f"list of {len(inner)} {_type(inner[0])}"
+    if origin is typing.Annotated:
+        return _type(inner[0])
+    return {"Any": "anything"}.get(
+        getattr(annotation, "__name__", ""), getattr(annotation, "__name__", str(annotation))
+    )
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default is PydanticUndefined:
+        return "required"
+    if isinstance(field.default, BaseModel):
+        return "see below"
+    return f"`{_plain(field.default)}`"
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_plain(item) for item in value)}]"
+    return str(value) if value != "" else '""'
+
+
+def _text(field: FieldInfo) -> str:
+    limits = [
+        f"{sign} {value}" for name, sign in _LIMITS.items() for value in [_limit(field, name)] if value is not None
+    ]
+    text = (field.description or "").replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")
+    return text + (f" ({', '.join(limits)})" if limits else "")
+
+
+_LIMITS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+
+
+def _limit(field: FieldInfo, name: str) -> Any:
+    return next((getattr(limit, name) for limit in field.metadata if hasattr(limit, name)), None)
+
+
+def write(root: Path) -> None:
+    """Write both files below the project's folder."""
+    for path, text in ((SCHEMA, to_json(schema()) + "\n"), (REFERENCE, config_reference())):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        with atomic(root / path) as file:
+            file.write(text)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1] if len(sys.argv) > 1 else "."))

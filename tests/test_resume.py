@@ -1,0 +1,207 @@
+"""A pipeline goes on after anything: kills, changed settings, lost files; and does no more than the change asks for."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline_runs import TINY, changed, command, content, environment, planned, results, snakemake, with_config
+
+# One process makes the finished run that the others look at.
+pytestmark = pytest.mark.xdist_group("finished run")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    done = snakemake(folder, "--configfile", str(TINY))
+    assert done.returncode == 0, done.stdout
+    assert "Done. Open results/tiny/report.html" in done.stdout
+    return folder
+
+
+def test_a_finished_run_is_whole_and_has_nothing_to_do(finished):
+    assert "| searched:mIoU |" in (finished / "results/tiny/tables/main.md").read_text()
+    assert "<svg" in (finished / "results/tiny/report.html").read_text()
+    assert "Nothing to be done" in snakemake(finished, "--configfile", str(TINY)).stdout
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "jobs"),
+    [
+        (("workers",), 1, {}),
+        (("tables", "main", "title"), "Another title", {"table": 1, "make_report": 1}),
+        # One step more: its clip is stated, so nothing before it changes.
+        (
+            ("searches", "mIoU", "search", "steps"),
+            3,
+            *[
+                {
+                    "search_settings": 1,
+                    "ask": 1,
+                    "trials": 2,
+                    "select": 1,
+                    "train": 2,
+                    "evaluate": 2,
+                    "table": 1,
+                    "make_report": 1,
+                }
+            ],
+        ),
+        # mAcc's clip is derived from the number of steps, so that is another search.
+        (
+            ("searches", "mAcc", "search", "steps"),
+            3,
+            *[
+                {
+                    "search_settings": 1,
+                    "ask": 3,
+                    "trials": 8,
+                    "rescore": 1,
+                    "select": 1,
+                    "train": 1,
+                    "evaluate": 1,
+                    "table": 1,
+                    "make_report": 1,
+                }
+            ],
+        ),
+        (
+            ("searches", "BIoU"),
+            {"dataset": "scenes", "proxy": "tiny", "search": {"metric": "BIoU", "steps": 2, "trials_per_step": 3}},
+            {"search_settings": 1, "ask": 2, "trials": 2, "select": 1, "make_report": 1},
+        ),
+        (
+            ("proxies", "tiny", "training", "lr"),
+            0.04,
+            *[
+                {
+                    "ask": 2,
+                    "trials": 10,
+                    "rescore": 1,
+                    "select": 2,
+                    "train": 2,
+                    "evaluate": 2,
+                    "table": 1,
+                    "make_report": 1,
+                }
+            ],
+        ),
+        (("retrainings", "tiny", "training", "lr"), 0.04, {"train": 4, "evaluate": 4, "table": 1, "make_report": 1}),
+        (
+            ("datasets", "more"),
+            {"kind": "synthetic", "options": {"train": 8, "val": 2, "size": 48}, "proxy_size": 16, "hold_out": 2},
+            {"make_report": 1},
+        ),
+        (("datasets", "scenes", "split_seed"), 1, None),
+    ],
+    ids=lambda value: ".".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_changed_key_runs_what_follows_from_it_and_nothing_else(finished, where, value, jobs):
+    arguments = with_config(finished, changed(content("tiny"), *where, value))
+    plan = planned(finished, *arguments)
+    if jobs is None:  # everything but the data itself
+        assert {"split_dataset", "trials", "train", "table"} <= set(plan)
+        assert "prepare_dataset" not in plan
+    else:
+        assert {**plan, "make_report": 1} == {**jobs, "make_report": 1}
+        assert bool(jobs) == bool(plan)
+
+
+def test_a_deleted_result_is_made_again_and_nothing_else(finished):
+    path = finished / "results/tiny/runs/scenes/tiny/ce/seed-0/scores.json"
+    kept = path.read_bytes()
+    path.rename(path.with_suffix(".away"))
+    try:
+        assert planned(finished, "--configfile", str(TINY)) == {"evaluate": 1, "table": 1, "make_report": 1}
+    finally:
+        path.with_suffix(".away").rename(path)
+    assert path.read_bytes() == kept
+
+
+def test_tables_alone_need_no_torch(finished, tmp_path):
+    """A module named torch that cannot be imported stands before the real one."""
+    shutil.copytree(finished / "results", tmp_path / "results")
+    shutil.copytree(finished / ".snakemake", tmp_path / ".snakemake")
+    poison = tmp_path / "poison"
+    poison.mkdir()
+    (poison / "torch.py").write_text("raise ImportError('no torch here')\n")
+    made = tmp_path / "results/tiny/tables/main.md"
+    before = made.read_bytes()
+    made.unlink()
+    done = snakemake(tmp_path, "--configfile", str(TINY), "tables", PYTHONPATH=str(poison))
+    assert done.returncode == 0, done.stdout
+    assert made.read_bytes() == before
+
+
+def test_more_trials_in_a_step_keep_those_that_are_scored(finished, tmp_path):
+    shutil.copytree(finished / "results", tmp_path / "results")
+    shutil.copytree(finished / ".snakemake", tmp_path / ".snakemake")
+    first = tmp_path / "results/tiny/searches/mIoU/step-001"
+    before = {path.name: path.stat().st_mtime_ns for path in first.glob("trial-*.json")}
+    config = changed(content("tiny"), "searches", "mIoU", "search", "trials_per_step", 4)
+    done = snakemake(tmp_path, *with_config(tmp_path, config), *[str(f) for f in _chunks("mIoU", 1, 2)])
+    assert done.returncode == 0, done.stdout
+    after = {path.name: path.stat().st_mtime_ns for path in first.glob("trial-*.json")}
+    assert len(before) == 3
+    assert len(after) == 4
+    assert {name: after[name] for name in before} == before
+
+
+def _chunks(search: str, step: int, count: int) -> list[str]:
+    return [f"results/tiny/searches/{search}/step-{step:03d}/chunk-{k}-of-{count}.json" for k in range(count)]
+
+
+def finished_trainings(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Return what tells a file from one that was written again, for every scored trial and trained network."""
+    found = [*folder.rglob("trial-*.json"), *folder.rglob("weights.safetensors")]
+    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
+
+
+def storm(
+    folder: Path, arguments: tuple[str, ...], kills: int, seed: int, timeout: float
+) -> dict[Path, tuple[int, int]]:
+    """Run the pipeline, and kill -9 it and all its jobs `kills` times; return the trainings finished before a kill."""
+    chance = random.Random(seed)
+    seen: dict[Path, tuple[int, int]] = {}
+    for _ in range(kills):
+        snakemake(folder, *arguments, "--unlock")
+        process = subprocess.Popen(
+            command(*arguments, "--rerun-incomplete"),
+            cwd=folder,
+            env=environment(),
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        progress = len(list(folder.rglob("*.tsv"))) + chance.randint(1, 3)  # one for each finished job
+        deadline = time.monotonic() + timeout
+        while len(list(folder.rglob("*.tsv"))) < progress:
+            assert time.monotonic() < deadline, "no job finished"
+            assert process.poll() is None, "the run ended before it could be killed"
+            time.sleep(0.05)
+        time.sleep(chance.uniform(0, 2))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for path, identity in finished_trainings(folder).items():
+            assert seen.setdefault(path, identity) == identity, f"{path} was trained again"
+    return seen
+
+
+def test_ten_kills_change_no_byte_and_nothing_finished_is_trained_again(finished, tmp_path):
+    arguments = ("--configfile", str(TINY))
+    seen = storm(tmp_path, arguments, kills=10, seed=0, timeout=120)
+    snakemake(tmp_path, *arguments, "--unlock")
+    done = snakemake(tmp_path, *arguments, "--rerun-incomplete")
+    assert done.returncode == 0, done.stdout
+    assert len(seen) > 5
+    after = finished_trainings(tmp_path)
+    assert {path: after[path] for path in seen} == seen
+    assert results(tmp_path / "results") == results(finished / "results")
