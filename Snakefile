@@ -2,13 +2,13 @@
 #
 #   snakemake --cores all                                   the demo: synthetic data, minutes on a laptop
 #   snakemake --cores all --configfile workflow/config/paper.yaml -n     what the whole paper would run
-#   snakemake --cores all searches                          all searches; also: prepare, runs, tables, report
+#   snakemake --cores all searches                          all searches; also: prepare, runs, tables, figures, report
 #
 # results/<name>/                                           <name> is the config's
 #   data/<dataset>/        index.json, statistics.json, cache-*.bin, split.json
 #   searches/<search>/     search.json, step-<t>/proposals.json, step-<t>/trial-<n>.json, rescore/, surrogate.json
 #   runs/<dataset>/<retraining>/<loss>/seed-<n>/            run.json, weights.safetensors, scores.json
-#   tables/<table>.md .csv .html      report.html
+#   tables/<table>.md .csv .tex .html      figures/<figure>.png .svg      report.html
 
 import os
 
@@ -31,6 +31,7 @@ localrules:
     searches,
     runs,
     tables,
+    figures,
     report,
 
 
@@ -39,6 +40,7 @@ rule all:
     input:
         f"{OUT}/report.html",
         expand("{out}/tables/{table}.md", out=OUT, table=P.tables),
+        expand("{out}/figures/{figure}.svg", out=OUT, figure=P.figures),
 
 
 rule prepare:
@@ -59,6 +61,11 @@ rule runs:
 rule tables:
     input:
         expand("{out}/tables/{table}.md", out=OUT, table=P.tables),
+
+
+rule figures:
+    input:
+        expand("{out}/figures/{figure}.svg", out=OUT, figure=P.figures),
 
 
 rule report:

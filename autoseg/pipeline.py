@@ -283,7 +283,9 @@ class Pipeline(_Model):
             elif isinstance(figure, SurrogateFigure):
                 self._check_loss(where, figure.loss)
                 if len(parse_terms(figure.loss)) > 1 or ":" not in figure.loss:
-                    raise InputError(f"{where}.loss is '{figure.loss}'; expected one surrogate, such as published:mIoU.")
+                    raise InputError(
+                        f"{where}.loss is '{figure.loss}'; expected one surrogate, such as published:mIoU."
+                    )
             elif isinstance(figure, GalleryFigure | ClassFigure):
                 self._check_runs(where, figure.dataset, figure.retraining, figure.losses.values())
             else:

@@ -29,7 +29,7 @@ def finished(tmp_path_factory):
 
 def test_a_finished_run_is_whole_and_has_nothing_to_do(finished):
     assert "| searched:mIoU |" in (finished / "results/tiny/tables/main.md").read_text()
-    assert "<svg" in (finished / "results/tiny/report.html").read_text()
+    assert "data:image/svg+xml" in (finished / "results/tiny/report.html").read_text()
     assert "Nothing to be done" in snakemake(finished, "--configfile", str(TINY)).stdout
 
 
@@ -50,7 +50,8 @@ def test_a_finished_run_is_whole_and_has_nothing_to_do(finished):
                     "select": 1,
                     "train": 2,
                     "evaluate": 2,
-                    "table": 1,
+                    "table": 2,
+                    "figure": 6,
                     "make_report": 1,
                 }
             ],
@@ -69,6 +70,7 @@ def test_a_finished_run_is_whole_and_has_nothing_to_do(finished):
                     "train": 1,
                     "evaluate": 1,
                     "table": 1,
+                    "figure": 2,
                     "make_report": 1,
                 }
             ],
@@ -89,12 +91,17 @@ def test_a_finished_run_is_whole_and_has_nothing_to_do(finished):
                     "select": 2,
                     "train": 2,
                     "evaluate": 2,
-                    "table": 1,
+                    "table": 2,
+                    "figure": 6,
                     "make_report": 1,
                 }
             ],
         ),
-        (("retrainings", "tiny", "training", "lr"), 0.04, {"train": 4, "evaluate": 4, "table": 1, "make_report": 1}),
+        (
+            ("retrainings", "tiny", "training", "lr"),
+            0.04,
+            {"train": 4, "evaluate": 4, "table": 2, "figure": 3, "make_report": 1},
+        ),
         (
             ("datasets", "more"),
             {"kind": "synthetic", "options": {"train": 8, "val": 2, "size": 48}, "proxy_size": 16, "hold_out": 2},
@@ -120,7 +127,12 @@ def test_a_deleted_result_is_made_again_and_nothing_else(finished):
     kept = path.read_bytes()
     path.rename(path.with_suffix(".away"))
     try:
-        assert planned(finished, "--configfile", str(TINY)) == {"evaluate": 1, "table": 1, "make_report": 1}
+        assert planned(finished, "--configfile", str(TINY)) == {
+            "evaluate": 1,
+            "table": 1,
+            "figure": 2,
+            "make_report": 1,
+        }
     finally:
         path.with_suffix(".away").rename(path)
     assert path.read_bytes() == kept

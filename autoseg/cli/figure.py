@@ -1,7 +1,7 @@
 """Draw a figure as <out>.png and <out>.svg; what is not computed yet is left out, and the figure says so.
 
-  autoseg figure --config workflow/config/demo.yaml --figure curves --out curves   from what is in results/demo so far
-  autoseg figure --figure JSON --results results/demo --out STEM                   what the pipeline does
+autoseg figure --config workflow/config/demo.yaml --figure curves --out curves   from what is in results/demo so far
+autoseg figure --figure JSON --results results/demo --out STEM                   what the pipeline does
 """
 
 from __future__ import annotations
@@ -22,9 +22,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     parser.add_argument("--out", required=True, metavar="STEM", help="where to write, without .png, .svg, .pdf")
     parser.add_argument(
-        "--format", nargs="+", default=["png", "svg"], choices=("png", "svg", "pdf"), help="which files (default png svg)"
+        "--format",
+        nargs="+",
+        default=["png", "svg"],
+        choices=("png", "svg", "pdf"),
+        help="which files (default png svg)",
     )
-    parser.add_argument("--window", type=int, nargs=2, metavar=("H", "W"), help="sliding window of a gallery's networks")
+    parser.add_argument(
+        "--window", type=int, nargs=2, metavar=("H", "W"), help="sliding window of a gallery's networks"
+    )
 
 
 def run(args: argparse.Namespace) -> None:

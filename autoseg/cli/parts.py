@@ -1,4 +1,4 @@
-"""Arguments that `table`, `figure` and `report` share: a part of a config as JSON, or a whole config and its results."""
+"""Arguments that `table`, `figure` and `report` share: a part of a config as JSON, or a config and its results."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Write a table as <out>.md, <out>.csv, <out>.tex and <out>.html, or print it in markdown. Needs no torch, no GPU.
 
-  autoseg table --config workflow/config/demo.yaml --table main       from what is in results/demo so far
-  autoseg table --published main                                      a table of the paper itself
-  autoseg table a/scores.json b/scores.json --table JSON --out STEM   what the pipeline does
+autoseg table --config workflow/config/demo.yaml --table main       from what is in results/demo so far
+autoseg table --published main                                      a table of the paper itself
+autoseg table a/scores.json b/scores.json --table JSON --out STEM   what the pipeline does
 """
 
 from __future__ import annotations

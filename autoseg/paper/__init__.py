@@ -1,7 +1,7 @@
 """The paper's tables as data, to the last digit; and ours in the same layout: tables, figures and the report.
 
-`numbers/<name>.yaml` holds what is printed, the marks too: `u 71.87` is underlined, `b 93.33` bold, `ub 92.66` both. What
-is known to be wrong, or different in the logs of the authors' release, is a note beside it; the number stays as printed.
+`numbers/<name>.yaml` holds what is printed, the marks too: `u 71.87` is underlined, `b 93.33` bold, `ub 92.66` both.
+What is known to be wrong, or different in the logs of the authors' release, is a note beside it; the number stays.
 """
 
 from __future__ import annotations

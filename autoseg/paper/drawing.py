@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-# Okabe and Ito's colours, from dark to light in turn; every series has a line style, a marker and a hatch of its own too.
+# Okabe and Ito's colours; every series has a line style, a marker and a hatch of its own, too.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -29,7 +29,7 @@ HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++", "oooo")
 SOFT = "0.55"
 
 SUFFIXES = ("png", "svg", "pdf")
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same on every machine
     "axes.titlesize": 9,
@@ -82,6 +82,13 @@ def save(figure: Figure, stem: str | os.PathLike[str], suffixes: Sequence[str] =
         content = picture(figure, suffix)
         with atomic(f"{stem}.{suffix}", "wb") as file:
             file.write(content)
+
+
+def whole_steps(axes: Axes) -> None:
+    """Let the x axis count steps."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def remark(figure: Figure, texts: Sequence[str]) -> None:

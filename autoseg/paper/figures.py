@@ -156,11 +156,11 @@ def search_figure(plan: SearchFigure, searches: Path) -> tuple[Figure, list[str]
         )
         if len(curves) > 1:
             axes.fill_between(at, values.min(0), values.max(0), color=COLOURS[number % 7], alpha=0.18, linewidth=0)
-    what = "/".join(dict.fromkeys(metrics)) or "score"
+    what = metrics[0] if len(set(metrics)) == 1 else "score"
     axes.set(xlabel="step t", ylabel=f"best average {what} up to step t, %")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    drawing.whole_steps(axes)
     if axes.lines:
-        axes.legend(loc="lower right")
+        axes.legend(loc="best")
     return figure, lacks
 
 
@@ -173,7 +173,7 @@ def story_figure(found: Progress) -> Figure:
     answer = found.answer or surrogate(search, candidates(search, steps)[0].theta)
     names = list(answer.curves)
     figure = drawing.new_figure(3.6 + 2.7 * min(len(names), 3), 3.1 * (1 + (len(names) - 1) // 3))
-    left, right = figure.subfigures(1, 2, width_ratios=[3.4, 2.7 * min(len(names), 3)])
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[3.4, 2.7 * min(len(names), 3)]).flat
     axes = left.subplots()
     at = np.arange(1, len(steps) + 1)
     for step, scored in zip(at, steps, strict=True):
@@ -181,7 +181,7 @@ def story_figure(found: Progress) -> Figure:
     axes.plot(at, [100 * s.average for s in steps], "s-", color=COLOURS[0], markersize=4, label="average of the step")
     axes.plot(at, best_so_far(steps), "--", color=COLOURS[1], label="best average so far")
     axes.set(xlabel="step", ylabel=f"{search.metric} on the hold-out, %")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    drawing.whole_steps(axes)
     axes.legend(loc="best", fontsize=8)
     means = []
     if search.sampler in ("ppo2", "cmaes"):
@@ -251,7 +251,7 @@ def surrogate_figure(loss: Surrogate) -> Figure:
     shaped = {name: pair for name, pair in operands.items() if any(pair)}
     columns = max(len(loss.curves), len(shaped))
     figure = drawing.new_figure(2.6 * columns + 0.6, 5.6)
-    upper, lower = figure.subfigures(2, 1)
+    upper, lower = figure.subfigures(2, 1, squeeze=False).flat
     for number, (place, (name, points)) in enumerate(
         zip(upper.subplots(1, len(loss.curves), squeeze=False).flat, loss.curves.items(), strict=True)
     ):
@@ -275,9 +275,10 @@ def _surface(axes: Axes, loss: Surrogate, operator: str, pair: tuple[str | None,
     a, b = a[None, :], b[:, None]
     value = a + b - a * b if operator.endswith("OR") else a * b
     levels = np.linspace(0, 1, 11) if loss.truth_table else np.linspace(value.min(), value.max() + 1e-9, 11)
-    axes.contourf(y, y, value, levels=levels, cmap="cividis", extend="both")
-    lines = axes.contour(y, y, value, levels=levels[1:-1:2], colors="white", linewidths=0.8)
-    axes.clabel(lines, fontsize=6.5, fmt="%.1f")
+    shades = [str(shade) for shade in np.linspace(1, 0.5, 10)]  # light enough for black figures on them
+    axes.contourf(y, y, value, levels=levels, colors=shades)
+    lines = axes.contour(y, y, value, levels=levels[1:-1], colors=COLOURS[0], linewidths=0.8)
+    axes.clabel(lines, fontsize=6.5, fmt="%.1f", colors="black")
     axes.grid(False)
     drawing.unit_square(axes, "first operand", "second operand")
     axes.set(xlim=(0, 1), ylim=(0, 1), title=f"h of {operator}")
@@ -296,8 +297,7 @@ def class_figure(plan: ClassFigure, runs: Path) -> tuple[Figure, list[str]]:
             lacks.append(f"'{label}' has no scores yet")
             continue
         try:
-            scores = Scores.load(path)
-            found[label] = scores.per_class[metric]
+            found[label] = Scores.load(path).per_class[metric]
         except InputError as error:
             lacks.append(str(error).rstrip("."))
         except KeyError:

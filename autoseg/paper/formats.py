@@ -103,11 +103,9 @@ def comma_separated(table: Filled) -> str:
 
 # ------------------------------------------------------------------------------------------------------------- LaTeX
 
-_LATEX = {
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$"},
-    **{"±": r"$\pm$", "−": "$-$", "✓": r"$\checkmark$", "✗": r"$\times$", "→": r"$\to$", "×": r"$\times$"},
-}
+_LATEX = {c: f"\\{c}" for c in "&%$#_{}"}
+_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$"}
+_LATEX |= {"±": r"$\pm$", "−": "$-$", "✓": r"$\checkmark$", "✗": r"$\times$", "→": r"$\to$", "×": r"$\times$"}
 _MANY_COLUMNS = 8  # from here on the table is scaled to the page's width, as the paper's are
 
 
@@ -125,7 +123,10 @@ def latex(table: Filled) -> str:
             rules.append(f"\\cmidrule(lr){{{column}-{column + len(metrics) - 1}}}")
             column += len(metrics)
         lines += [" & ".join(groups) + r" \\", "".join(rules)]
-    lines += [" & ".join([*heads, *(f"\\textbf{{{_tex(heading)}}}" for heading in table.headings)]) + r" \\", "\\midrule"]
+    lines += [
+        " & ".join([*heads, *(f"\\textbf{{{_tex(heading)}}}" for heading in table.headings)]) + r" \\",
+        "\\midrule",
+    ]
     for line in table.lines:
         if line.rule_above:
             lines.append("\\midrule")
@@ -175,6 +176,7 @@ def _tex_paper(cell: Cell) -> str:
 
 # -------------------------------------------------------------------------------------------------------------- HTML
 
+
 def asset(name: str) -> str:
     """Return a style sheet or a script of the pages."""
     return resources.files(__package__).joinpath("page", name).read_text(encoding="utf-8")
@@ -206,9 +208,10 @@ def element(table: Filled, link: Callable[[str], str] | None = None) -> str:
     groups = "".join(
         f"<th colspan='{len(metrics)}' scope='colgroup'>{html.escape(block.label)}</th>" for block in table.columns
     )
-    sortable = "".join(_sortable(name, k, "block" if _starts_block(table, k) else "") for k, name in enumerate(
-        [*heads, *table.headings]
-    ))
+    sortable = "".join(
+        _sortable(name, k, "block" if _starts_block(table, k) else "")
+        for k, name in enumerate([*heads, *table.headings])
+    )
     top = f"<tr class='groups'>{spans}{groups}</tr>\n" if table.labels else ""
     body = "\n".join(_html_row(table, line, link) for line in table.lines)
     caption = "".join(f"<p>{prose(text)}</p>" for text in table.caption)
@@ -253,9 +256,7 @@ def _html_row(table: Filled, line: Line, link: Callable[[str], str] | None) -> s
         paper = "" if line.paper_hours is None else f"<span class='paper'>{line.paper_hours:.1f}</span>"
         value = "" if line.hours is None else f" data-value='{line.hours!r}'"
         hours = f"<td{value}><span class='ours'>{line.hours_text}</span>{paper}</td>"
-    cells = "".join(
-        _html_cell(table, cell, k % len(table.metrics) == 0, link) for k, cell in enumerate(line.cells)
-    )
+    cells = "".join(_html_cell(table, cell, k % len(table.metrics) == 0, link) for k, cell in enumerate(line.cells))
     return f"<tr{' class=rule' if line.rule_above else ''}>{first}{rest}{hours}{cells}</tr>"
 
 

@@ -1,4 +1,4 @@
-"""Galleries: validation images as trained networks see them, beside the ground truth. The one figure that needs torch."""
+"""Galleries: images as trained networks see them, beside the ground truth. The one kind of figure that needs torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from autoseg.data.loaders import eval_loader
-from autoseg.data.model import VOID
+from autoseg.data.model import VOID, ClassInfo
 from autoseg.data.prepared import Prepared
 from autoseg.data.reading import Array
 from autoseg.data.split import load_split
@@ -32,7 +32,8 @@ def spread(ids: Sequence[str], count: int) -> list[str]:
     >>> spread(["a", "b", "c", "d", "e"], 2)
     ['a', 'e']
     """
-    return [ids[round(k * (len(ids) - 1) / max(count - 1, 1))] for k in range(min(count, len(ids)))]
+    count = min(count, len(ids))
+    return [ids[round(k * (len(ids) - 1) / max(count - 1, 1))] for k in range(count)]
 
 
 def gallery_figure(
@@ -48,7 +49,7 @@ def gallery_figure(
         "Image": [image for image, _ in samples],
         "Ground truth": [_colours(mask, palette) for _, mask in samples],
     }
-    lacks = []
+    lacks, seen = [], {int(label) for _, mask in samples for label in np.unique(mask)}
     for (label, _), run in zip(plan.losses.items(), plan.runs, strict=True):
         try:
             labels = predict(results / "runs" / run.name, data, ids, window, torch.device(device))
@@ -56,16 +57,16 @@ def gallery_figure(
             lacks.append(f"'{label}' is not shown: {str(error).rstrip('.')}")
             continue
         columns[label] = [_colours(found, palette) for found in labels]
-    height = sum(image.shape[0] / image.shape[1] for image, _ in samples)
-    figure = drawing.new_figure(1.75 * len(columns), 1.75 * height + 0.75)
+        seen |= {int(c) for found in labels for c in np.unique(found)}
     ratios = [image.shape[0] / image.shape[1] for image, _ in samples]
+    figure = drawing.new_figure(1.75 * len(columns), 1.75 * sum(ratios) + 0.75)
     places = figure.subplots(len(ids), len(columns), squeeze=False, gridspec_kw={"height_ratios": ratios})
     for column, (label, pictures) in zip(places.T, columns.items(), strict=True):
         column[0].set_title(label)
         for place, picture in zip(column, pictures, strict=True):
             place.imshow(_smaller(picture))
             place.set_axis_off()
-    _legend(figure, data, [mask for _, mask in samples])
+    _legend(figure, [data.index.classes[label] for label in sorted(seen - {VOID})])
     return figure, lacks
 
 
@@ -104,10 +105,12 @@ def _smaller(picture: Array) -> Array:
     return picture[::step, ::step]
 
 
-def _legend(figure: Figure, data: Prepared, masks: Sequence[Array]) -> None:
+def _hex(colour: tuple[int, int, int]) -> str:
+    return "#" + "".join(f"{c:02x}" for c in colour)
+
+
+def _legend(figure: Figure, classes: Sequence[ClassInfo]) -> None:
     from matplotlib.patches import Patch
 
-    there = sorted({int(label) for mask in masks for label in np.unique(mask)} - {VOID})
-    infos = [data.index.classes[label] for label in there]
-    patches = [Patch(facecolor=[c / 255 for c in info.color], edgecolor="0.3", label=info.name) for info in infos]
+    patches = [Patch(facecolor=_hex(info.color), edgecolor="0.3", label=info.name) for info in classes]
     figure.legend(handles=patches, loc="outside lower center", ncols=6, fontsize=7)

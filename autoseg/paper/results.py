@@ -14,21 +14,22 @@ from autoseg.pipeline import Figure, GalleryFigure, Pipeline, Run, Table, load_p
 
 
 class Results:
-    """A config and its results; `command` is how Snakemake is called with this config."""
+    """A config and its results; `config` is the config's file, where it is one."""
 
-    def __init__(
-        self, pipeline: Pipeline, folder: str | os.PathLike[str], command: str = "snakemake --cores all"
-    ) -> None:
-        self.pipeline, self.folder, self.command = pipeline, Path(folder), command
+    def __init__(self, pipeline: Pipeline, folder: str | os.PathLike[str] | None = None, config: str = "") -> None:
+        self.pipeline, self.config = pipeline, config
+        self.folder = Path(folder or Path("results") / pipeline.name)
 
     @classmethod
     def open(cls, config: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Results:
         """Open the results of a config file."""
-        pipeline = load_pipeline(read(config), str(config))
-        # The demo is what Snakemake runs without being told.
-        default = Path(config).name == "demo.yaml"
-        given = "" if default else f" --configfile {config}"
-        return cls(pipeline, folder or Path("results") / pipeline.name, f"snakemake --cores all{given}")
+        return cls(load_pipeline(read(config), str(config)), folder, str(config))
+
+    @property
+    def command(self) -> str:
+        """How Snakemake is called with this config; the demo is what it runs without being told."""
+        demo = not self.config or Path(self.config).name == "demo.yaml"
+        return "snakemake --cores all" + ("" if demo else f" --configfile {self.config}")
 
     @cached_property
     def metrics(self) -> dict[str, str]:
@@ -67,7 +68,9 @@ class Results:
         table = self.table(name)
         found = self.scores(table_runs(table))
         if strict and (missing := len(dict.fromkeys(table_runs(table))) - len(found)):
-            raise InputError(f"table '{name}': {missing} runs have no scores yet; `{self.fills(f'tables/{name}.md')}` does.")
+            raise InputError(
+                f"table '{name}': {missing} runs have no scores yet; `{self.fills(f'tables/{name}.md')}` does."
+            )
         scores = read_scores(table, found, strict)
         command = self.fills(f"tables/{name}.md")
         return fill(table, scores, searches=self.folder / "searches", command=command), scores

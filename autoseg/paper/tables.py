@@ -167,14 +167,14 @@ def read_scores(table: Table, paths: Sequence[str | os.PathLike[str]], strict: b
             scores = Scores.load(path)
             # A run that was not made by the pipeline has no name of the table's: its loss and seed tell.
             also = by_loss.get((scores.loss, scores.seed), []) if "/" not in scores.run else []
-            run = runs.get(scores.run) or (also[0] if len(also) == 1 else None)
-            if run is None or run.loss != scores.loss:
+            known = runs.get(scores.run) or (also[0] if len(also) == 1 else None)
+            if known is None or known.loss != scores.loss:
                 raise InputError(f"{path}: the run '{scores.run}' with the loss '{scores.loss}' is not in this table.")
             if missing := [metric for metric in table.metrics if metric not in scores.scores]:
                 raise InputError(f"{path}: has no {', '.join(missing)}; evaluate the run again.")
-            if run in read.scores:
-                raise InputError(f"{path}: a second file of the run '{run.name}'.")
-            read.scores[run] = scores
+            if known in read.scores:
+                raise InputError(f"{path}: a second file of the run '{known.name}'.")
+            read.scores[known] = scores
         except InputError as error:
             if strict:
                 raise
@@ -291,9 +291,7 @@ def _hours(table: Table, searches: str | os.PathLike[str] | None) -> tuple[dict[
     return found, list(dict.fromkeys(untimed))
 
 
-def _notes(
-    table: Table, paper: PublishedTable | None
-) -> tuple[list[str], dict[tuple[str, str, str], tuple[int, ...]]]:
+def _notes(table: Table, paper: PublishedTable | None) -> tuple[list[str], dict[tuple[str, str, str], tuple[int, ...]]]:
     """Return the notes that belong to what the table shows, and the numbers of those of each cell."""
     notes: list[str] = []
     marks: dict[tuple[str, str, str], tuple[int, ...]] = {}
@@ -320,13 +318,9 @@ def _is_at(note: Note, paper: PublishedTable, label: str) -> bool:
     return k is not None and (note.columns is None or same(paper.columns[k].label, note.columns))
 
 
-def _caption(
-    table: Table, lines: Sequence[Line], read: Read, untimed: Sequence[str], command: str
-) -> list[str]:
+def _caption(table: Table, lines: Sequence[Line], read: Read, untimed: Sequence[str], command: str) -> list[str]:
     seeds = f"mean ± standard deviation of {len(table.seeds)} seeds" if len(table.seeds) > 1 else "one run each"
-    found = [
-        f"Percent, {seeds}. Underlined: the loss's target. Bold: less than {NEAR_BEST} below the column's best."
-    ]
+    found = [f"Percent, {seeds}. Underlined: the loss's target. Bold: less than {NEAR_BEST} below the column's best."]
     if table.paper:
         found[0] += " The paper's numbers are marked as printed; the difference is ours less the paper's."
     if table.hours:
