@@ -7,6 +7,7 @@ knows nothing of Snakemake, and imports no torch.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import re
@@ -249,6 +250,7 @@ class Pipeline(_Model):
     preset: Literal["paper", "release"] | None = Field(
         default=None, description="whose settings searches, proxies and retrainings have where they name none"
     )
+    seed: int = Field(default=0, ge=0, description="of splits, synthetic images, searches and runs that name none")
     plugins: list[str] = Field(default=[], description="modules to import first: they register metrics")
     datasets: dict[Name, Dataset] = Field(description="images, and which of them are held out")
     proxies: dict[Name, Proxy] = Field(default={}, description="what searches train")
@@ -469,4 +471,28 @@ def load_pipeline(content: Any, where: str) -> Pipeline:
             load_plugin(module)
         if isinstance(content.get("searches"), Mapping):
             content["searches"] = expand(content["searches"], "searches")
+        content = _with_seed(content)
     return parse(Pipeline, content, where)
+
+
+def _with_seed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config with its seed wherever none is given."""
+    seed = content.get("seed", 0)
+    found = copy.deepcopy(dict(content))
+    for kind, of, path, value in (
+        ("datasets", (), ["split_seed"], seed),
+        ("datasets", ("synthetic",), ["options", "seed"], seed),
+        ("proxies", (), ["training", "seed"], seed),
+        ("searches", (), ["search", "seed"], seed),
+        ("tables", (), ["seeds"], [seed]),
+        ("figures", ("gallery", "classes"), ["seed"], seed),
+    ):
+        plans = found.get(kind)
+        for plan in plans.values() if isinstance(plans, dict) else ():
+            if isinstance(plan, dict) and (not of or plan.get("kind") in of):
+                *inside, key = path
+                for name in inside:
+                    plan = plan.setdefault(name, {})
+                if isinstance(plan, dict):  # what should be a mapping and is not is refused later, in a sentence
+                    plan.setdefault(key, value)
+    return found

@@ -12,22 +12,27 @@ from autoseg.errors import InputError
 from autoseg.files import read_json
 
 
-class Scores(BaseModel):
-    """`scores.json`: the metrics of a run on the validation images, in percent."""
+class AboutRun(BaseModel):
+    """What both files of a run, `run.json` and `scores.json`, say of it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    schema_: Literal["autoseg/scores/1"] = Field(default="autoseg/scores/1", alias="schema")
-    run: str
     dataset: str
     network: str
     loss: str
     seed: int
     diverged: bool
+    weights: str = Field(description="checksum of weights.safetensors")
+    fingerprint: str
+
+
+class Scores(AboutRun):
+    """`scores.json`: the metrics of a run on the validation images, in percent."""
+
+    schema_: Literal["autoseg/scores/1"] = Field(default="autoseg/scores/1", alias="schema")
+    run: str
     scores: dict[str, FiniteFloat]
     per_class: dict[str, dict[str, FiniteFloat | None]] = Field(description="metric -> class -> score; null: absent")
-    weights: str
-    fingerprint: str
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Scores:

@@ -21,7 +21,7 @@ from autoseg.config import Search, Task
 from autoseg.data.augment import CenterView
 from autoseg.data.loaders import eval_loader
 from autoseg.errors import InputError
-from autoseg.evaluation import score
+from autoseg.evaluation import is_finite, score
 from autoseg.files import fingerprint, writing
 from autoseg.metrics import METRICS
 from autoseg.plugins import load_plugin
@@ -63,7 +63,7 @@ class Proxy(OpenTask):
 
     def score(self, names: Iterable[str] = METRICS) -> dict[str, float]:
         """Return the metrics of the network, as it is, on the hold-out images; 0 if its weights are not finite."""
-        if not all(bool(value.isfinite().all()) for value in self.trained.state_dict().values()):
+        if not is_finite(self.trained):
             return dict.fromkeys(names, 0.0)
         s = self.settings
         loader = eval_loader(
