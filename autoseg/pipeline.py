@@ -22,7 +22,8 @@ from autoseg import formula
 from autoseg.config import Search, Training, parse, training
 from autoseg.errors import InputError, unknown
 from autoseg.formula import METRICS
-from autoseg.loss_names import check_loss
+from autoseg.loss_names import check_loss, parse_terms, searches_of
+from autoseg.paper import SCORE_TABLES
 from autoseg.plugins import load_plugin
 from autoseg.surrogate_json import SurrogateConventions
 
@@ -150,6 +151,8 @@ class Table(_Model):
 
     @model_validator(mode="after")
     def _described(self) -> Table:
+        if self.paper is not None and self.paper not in SCORE_TABLES:
+            raise unknown("table of the paper", self.paper, SCORE_TABLES)
         for row in self.rows:
             if len(row.about) != len(self.about):
                 raise InputError(f"the row '{row.label or row.loss}' has {len(row.about)} words for {self.about}.")
@@ -191,6 +194,14 @@ class CurveFigure(_Model):
     searches: list[Name] = Field(min_length=1)
 
 
+class SurrogateFigure(_Model):
+    """The curves g of one loss with their control points, and the logic that they make."""
+
+    kind: Literal["surrogate"]
+    title: str = ""
+    loss: str = Field(description="published:<name>, naive:<metric> or searched:<search>; no sum")
+
+
 class _RunFigure(_Model):
     title: str = ""
     dataset: Name
@@ -226,7 +237,10 @@ class ProxyFigure(_Model):
     table: Name = Field(description="a table with `hours`")
 
 
-Figure = Annotated[SearchFigure | CurveFigure | GalleryFigure | ClassFigure | ProxyFigure, Field(discriminator="kind")]
+Figure = Annotated[
+    SearchFigure | CurveFigure | SurrogateFigure | GalleryFigure | ClassFigure | ProxyFigure,
+    Field(discriminator="kind"),
+]
 
 
 class Pipeline(_Model):
@@ -268,6 +282,12 @@ class Pipeline(_Model):
             where = f"figures.{name}"
             if isinstance(figure, ProxyFigure):
                 _known(figure.table, self.tables, f"{where}.table")
+            elif isinstance(figure, SurrogateFigure):
+                self._check_loss(where, figure.loss)
+                if len(parse_terms(figure.loss)) > 1 or ":" not in figure.loss:
+                    raise InputError(
+                        f"{where}.loss is '{figure.loss}'; expected one surrogate, such as published:mIoU."
+                    )
             elif isinstance(figure, GalleryFigure | ClassFigure):
                 self._check_runs(where, figure.dataset, figure.retraining, figure.losses.values())
             else:
@@ -281,10 +301,13 @@ class Pipeline(_Model):
         _known(retraining, self.retrainings, f"{where}: retraining")
         self.run_training(retraining, 0)
         for loss in losses:
-            try:
-                check_loss(loss, self.searches)
-            except InputError as error:
-                raise InputError(f"{where}: loss '{loss}': {error}") from None
+            self._check_loss(where, loss)
+
+    def _check_loss(self, where: str, loss: str) -> None:
+        try:
+            check_loss(loss, self.searches)
+        except InputError as error:
+            raise InputError(f"{where}: loss '{loss}': {error}") from None
 
     def _check_names(self) -> None:
         """Refuse two runs that would share a folder."""
@@ -360,6 +383,8 @@ def figure_searches(figure: Figure) -> list[Name]:
     """Return the searches that a figure shows."""
     if isinstance(figure, SearchFigure):
         return [search for searches in figure.lines.values() for search in searches]
+    if isinstance(figure, SurrogateFigure):
+        return searches_of(figure.loss)
     return list(figure.searches) if isinstance(figure, CurveFigure) else []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import Field
 from torch import Tensor
 
 from autoseg.config import Task, parse
@@ -19,6 +19,7 @@ from autoseg.files import atomic, checksum, fingerprint, read_json, write_json, 
 from autoseg.logs import JsonLines, Line, TensorBoard, bar
 from autoseg.losses import build_loss, loss_identity
 from autoseg.networks import build_network
+from autoseg.scores_json import AboutRun, Scores
 from autoseg.tasks import OpenTask
 from autoseg.training import Checkpoint, Outcome, distributed, train
 from autoseg.versions import TRAINING_VERSION
@@ -26,35 +27,12 @@ from autoseg.versions import TRAINING_VERSION
 WEIGHTS = "weights.safetensors"
 
 
-class _AboutRun(BaseModel):
-    """What both files of a run say of it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-    dataset: str
-    network: str
-    loss: str
-    seed: int
-    diverged: bool
-    weights: str = Field(description="checksum of weights.safetensors")
-    fingerprint: str
-
-
-class Trained(_AboutRun):
+class Trained(AboutRun):
     """`run.json`: what was trained, with what, and the checksum of the weights beside it."""
 
     schema_: Literal["autoseg/run/1"] = Field(default="autoseg/run/1", alias="schema")
     num_classes: int
     iterations: int
-
-
-class Scores(_AboutRun):
-    """`scores.json`: the metrics of a run on the validation images, in percent."""
-
-    schema_: Literal["autoseg/scores/1"] = Field(default="autoseg/scores/1", alias="schema")
-    run: str
-    scores: dict[str, FiniteFloat]
-    per_class: dict[str, dict[str, FiniteFloat | None]] = Field(description="metric -> class -> score; null: absent")
 
 
 def train_run(
@@ -216,7 +194,7 @@ def evaluate_run(
             return None
     names = data.class_names
     percent = 100 if is_finite(network) else 0
-    about = trained.model_dump(include=set(_AboutRun.model_fields) - {"fingerprint"})
+    about = trained.model_dump(include=set(AboutRun.model_fields) - {"fingerprint"})
     found = Scores(
         **about,
         run=name or run.absolute().name,

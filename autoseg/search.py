@@ -285,10 +285,10 @@ class Candidate:
 
 def answer(search: Search, history: Sequence[Scored]) -> Candidate:
     """Return the sampler's own answer: PPO2's rule, CMA-ES's mean, or the best trial of the others."""
-    candidates = _candidates(search, history)
+    possible = candidates(search, history)
     if search.sampler == "cmaes" or (search.sampler == "ppo2" and settings_of(search).pick == "last"):
-        return candidates[-1]
-    return max(candidates, key=lambda c: -math.inf if c.score is None else c.score)
+        return possible[-1]
+    return max(possible, key=lambda c: -math.inf if c.score is None else c.score)
 
 
 def rescore(search: Search, history: Sequence[Scored]) -> Proposals:
@@ -298,11 +298,11 @@ def rescore(search: Search, history: Sequence[Scored]) -> Proposals:
     """
     if not search.rescore:
         raise InputError(f"search '{search.name}' has rescore: 0, so it selects by the step averages; set rescore: 3.")
-    candidates = _candidates(search, history)
-    ranked = sorted((c for c in candidates if c.score is not None), key=lambda c: c.score or 0.0, reverse=True)
+    possible = candidates(search, history)
+    ranked = sorted((c for c in possible if c.score is not None), key=lambda c: c.score or 0.0, reverse=True)
     chosen = [*_starts(search), *ranked[: search.rescore]]
     if search.sampler in ("ppo2", "cmaes"):
-        chosen.append(candidates[-1])
+        chosen.append(possible[-1])
     unique = list(dict.fromkeys(c.theta for c in chosen))
     return Proposals(
         search=search.name,
@@ -334,14 +334,14 @@ def select(search: Search, history: Sequence[Scored], rescored: Scored | None = 
             )
         thetas, scores = rescored.thetas, rescored.scores
         index = int(np.argmax(scores))
-        origins = {c.theta: c.origin for c in reversed([*_starts(search), *_candidates(search, history)])}
+        origins = {c.theta: c.origin for c in reversed([*_starts(search), *candidates(search, history)])}
         theta = tuple(float(x) for x in thetas[index])
         best = Candidate(theta, origins.get(theta, "a rescored mean"), scores[index])
         score = f"own score {scores[index]:.6g}, best of {len(scores)}"
     return surrogate(search, best.theta, source=f"search '{search.name}': {best.origin}, {score}")
 
 
-def _candidates(search: Search, history: Sequence[Scored]) -> list[Candidate]:
+def candidates(search: Search, history: Sequence[Scored]) -> list[Candidate]:
     """Return the possible answers in order: the first is the start, the last the newest mean."""
     _check_history(search, history)
     if not history:

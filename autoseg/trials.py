@@ -7,12 +7,14 @@ the chunk it is in, nor on the trials before it.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from autoseg.config import Search, Task
@@ -27,6 +29,7 @@ from autoseg.search import Folder, Trial, TrialScore, surrogate
 from autoseg.surrogate_json import Surrogate
 from autoseg.surrogates import SurrogateLoss
 from autoseg.tasks import OpenTask
+from autoseg.times import write_time
 from autoseg.training import Outcome, train
 
 
@@ -103,13 +106,19 @@ def run_chunk(
         proposal = surrogate(search, trial.theta, f"trial {trial.number}")
         mark = proxy.mark(proposal)
         if done.get(trial.number) != mark:
+            began = time.perf_counter()
             report = proxy.trial(proposal, f"{search.name} trial {trial.number}" if progress else None)
             with writing(files.step(step)):
                 files.write_score(
                     step, TrialScore(number=trial.number, metric=proposal.metric, fingerprint=mark, **report)
                 )
+                write_time(files.step(step), trial.number, time.perf_counter() - began, _name(proxy.device))
         paths.append(files.score_path(step, trial.number))
     return paths
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 @dataclass(frozen=True)

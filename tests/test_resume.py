@@ -40,23 +40,23 @@ def finished(tmp_path_factory):
 
 def test_a_finished_run_is_whole_and_has_nothing_to_do(finished):
     assert "| searched:mIoU |" in (finished / "results/tiny/tables/main.md").read_text()
-    assert "<svg" in (finished / "results/tiny/report.html").read_text()
+    assert "data:image/svg+xml" in (finished / "results/tiny/report.html").read_text()
     assert "Nothing to be done" in snakemake(finished, "--configfile", str(TINY)).stdout
 
 
 BIOU = {"dataset": "scenes", "proxy": "tiny", "search": {"metric": "BIoU", "steps": 2, "trials_per_step": 3}}
 MORE = {"kind": "synthetic", "options": {"train": 8, "val": 2, "size": 48}, "proxy_size": 16, "hold_out": 2}
-LAST = {"table": 1, "make_report": 1}
+LAST = {"table": 2, "figure": 6, "make_report": 1}
 
 
 @pytest.mark.parametrize(
     ("key", "value", "jobs"),
     [
         ("workers", 1, {}),
-        ("tables.main.title", "Another title", LAST),
+        ("tables.main.title", "Another title", {"table": 1, "make_report": 1}),
         ("datasets.more", MORE, {"make_report": 1}),
         ("searches.BIoU", BIOU, {"search_settings": 1, "ask": 2, "trials": 2, "select": 1, "make_report": 1}),
-        ("retrainings.tiny.training.lr", 0.04, {"train": 4, "evaluate": 4, **LAST}),
+        ("retrainings.tiny.training.lr", 0.04, {"train": 4, "evaluate": 4, **LAST, "figure": 3}),
         (
             "proxies.tiny.training.lr",
             0.04,
@@ -81,6 +81,8 @@ LAST = {"table": 1, "make_report": 1}
                 "train": 1,
                 "evaluate": 1,
                 **LAST,
+                "table": 1,
+                "figure": 2,
             },
         ),
         (
@@ -100,7 +102,12 @@ def test_a_deleted_result_is_made_again_and_nothing_else(finished):
     kept = path.read_bytes()
     path.rename(path.with_suffix(".away"))
     try:
-        assert planned(finished, "--configfile", str(TINY)) == {"evaluate": 1, "table": 1, "make_report": 1}
+        assert planned(finished, "--configfile", str(TINY)) == {
+            "evaluate": 1,
+            "table": 1,
+            "figure": 2,
+            "make_report": 1,
+        }
     finally:
         path.with_suffix(".away").rename(path)
     assert path.read_bytes() == kept
