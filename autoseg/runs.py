@@ -194,7 +194,7 @@ def evaluate_run(
             return None
     names = data.class_names
     percent = 100 if is_finite(network) else 0
-    about = trained.model_dump(include=set(_AboutRun.model_fields) - {"fingerprint"})
+    about = trained.model_dump(include=set(AboutRun.model_fields) - {"fingerprint"})
     found = Scores(
         **about,
         run=name or run.absolute().name,
