@@ -2,7 +2,7 @@
 
 A few steps are trained to know the time of one; with --seconds-per-step nothing is trained. The task's arguments are
 the proxy task's, for the searches; those that begin with --run are for the runs. With --pipeline a whole config is
-planned; as its data need not be there, the seconds of a step are then assumed: yours, or 0.25 for trials and 1 for runs.
+planned; as its data need not be there, the seconds of a step are assumed: yours, or 0.25 for trials and 1 for runs.
 """
 
 from __future__ import annotations
