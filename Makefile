@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export NO_ALBUMENTATIONS_UPDATE := 1
 
-.PHONY: help venv demo resume test test-slurm test-long lint reference format bench bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic bench-dag clean
+.PHONY: help venv demo resume test test-slurm test-long lint reference format bench bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic bench-dag bench-demo clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -19,7 +19,7 @@ $(VENV)/.installed: pyproject.toml envs/constraints.txt
 	touch $@
 
 demo: venv  ## the whole pipeline on synthetic scenes, in minutes: results/demo/report.html
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --cores all --rerun-incomplete
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --cores all --rerun-incomplete --quiet rules host
 
 resume: venv  ## bring the run that was started last back, after a kill or a power cut
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/autoseg resume
@@ -47,7 +47,7 @@ format: venv  ## rewrite the sources in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic bench-dag  ## all benchmarks; each rewrites its section of benchmarks/README.md
+bench: bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic bench-dag bench-demo  ## all benchmarks; each rewrites its section of benchmarks/README.md
 
 bench-metrics: venv  ## the six metrics against plain torch and a bare confusion matrix
 	$(BIN)/python -m benchmarks.metrics
@@ -69,6 +69,9 @@ bench-synthetic: venv  ## the published curves against cross entropy on the made
 
 bench-dag: venv  ## planning the paper, and what Snakemake adds to a job
 	$(BIN)/python -m benchmarks.dag
+
+bench-demo: venv  ## the demo with three seeds: does a searched loss win on its own metric? (15 minutes)
+	$(BIN)/python -m benchmarks.demo
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,13 +2,13 @@
 #
 #   snakemake --cores all                                   the demo: synthetic data, minutes on a laptop
 #   snakemake --cores all --configfile workflow/config/paper.yaml -n     what the whole paper would run
-#   snakemake --cores all searches                          all searches; also: prepare, runs, tables, report
+#   snakemake --cores all searches                          all searches; also: prepare, runs, tables, figures, report
 #
 # results/<name>/                                           <name> is the config's
 #   data/<dataset>/        index.json, statistics.json, cache-*.bin, split.json
 #   searches/<search>/     search.json, step-<t>/proposals.json, step-<t>/trial-<n>.json, rescore/, surrogate.json
 #   runs/<dataset>/<retraining>/<loss>/seed-<n>/            run.json, weights.safetensors, scores.json
-#   tables/<table>.md .csv .html      report.html
+#   tables/<table>.md .csv .tex .html      figures/<figure>.png .svg      report.html
 
 import os
 
@@ -32,6 +32,7 @@ localrules:
     searches,
     runs,
     tables,
+    figures,
     report,
 
 
@@ -40,6 +41,10 @@ rule all:
     input:
         f"{OUT}/report.html",
         expand("{out}/tables/{table}.md", out=OUT, table=P.tables),
+        expand("{out}/figures/{figure}.svg", out=OUT, figure=P.figures),
+        # Behind the tables anyway; named here, a deleted one is missed and made again.
+        expand("{out}/searches/{search}/surrogate.json", out=OUT, search=P.searches),
+        expand("{out}/runs/{run}/scores.json", out=OUT, run=P.runs),
 
 
 rule prepare:
@@ -60,6 +65,11 @@ rule runs:
 rule tables:
     input:
         expand("{out}/tables/{table}.md", out=OUT, table=P.tables),
+
+
+rule figures:
+    input:
+        expand("{out}/figures/{figure}.svg", out=OUT, figure=P.figures),
 
 
 rule report:

@@ -10,7 +10,7 @@ import os
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -19,6 +19,7 @@ from autoseg.errors import InputError, unknown
 from autoseg.surrogate_json import SurrogateConventions, curve_space
 
 Model = TypeVar("Model", bound=BaseModel)
+Side = Annotated[int, Field(ge=8)]  # pixels; smaller pictures vanish in a network
 
 
 def parse(model: type[Model], content: Any, where: str | os.PathLike[str]) -> Model:
@@ -106,7 +107,9 @@ class Search(BaseModel):
         default=SurrogateConventions(), description="what a formula leaves open: tolerance, boundary_radius, ..."
     )
     initial: str = Field(
-        default="identity", description="the first mean: identity, published:<name>, or the path of a surrogate.json"
+        default="identity",
+        description="the first mean: identity, published:<name>, or the path of a surrogate.json, relative to the file "
+        "that these settings are in",
     )
     sampler: Literal["ppo2", "random", "tpe", "cmaes", "gp"] = Field(default="ppo2", description="who proposes")
     preset: str = Field(default="default", description="PPO2's settings: default, paper, release or annealed")
@@ -141,10 +144,18 @@ class Search(BaseModel):
         Settings.preset(self.preset, **self.ppo2, family="truncated" if curves.bounded else "normal")
         return self
 
+    @property
+    def starts_from_file(self) -> bool:
+        """Whether `initial` is a path."""
+        return self.initial != "identity" and self.initial.partition(":")[0].lower() not in ("published", "naive")
+
 
 def load_search(path: str | os.PathLike[str]) -> Search:
-    """Read the settings of a search."""
-    return parse(Search, read(path), path)
+    """Read the settings of a search; a relative path in them is taken from the folder of their file."""
+    search = parse(Search, read(path), path)
+    if search.starts_from_file:
+        search = search.model_copy(update={"initial": str(Path(path).parent / search.initial)})
+    return search
 
 
 class Training(BaseModel):
@@ -158,8 +169,8 @@ class Training(BaseModel):
 
     iterations: int = Field(ge=1, description="optimiser steps")
     batch_size: int = Field(ge=1, description="images in a step, over all processes and accumulated parts")
-    crop: tuple[int, int] = Field(description="height and width of a training crop, pixels")
-    short_side: int = Field(ge=8, description="the image's short side before scaling, pixels")
+    crop: tuple[Side, Side] = Field(description="height and width of a training crop, pixels")
+    short_side: Side = Field(description="the image's short side before scaling, pixels")
     scale: tuple[float, float] = Field(default=(0.5, 2.0), description="range of the random scale")
     max_share: float = Field(default=0.75, gt=0, le=1, description="greatest share of one class in a crop")
     flip: float = Field(default=0.5, ge=0, le=1, description="probability of a horizontal flip")
@@ -172,7 +183,7 @@ class Training(BaseModel):
     head_lr: float = Field(default=10.0, gt=0, description="the heads' learning rate, times the encoder's")
     aux_weight: float = Field(default=0.4, ge=0, description="weight of the auxiliary head's loss, the same loss")
     clip_gradient: float | None = Field(default=None, gt=0, description="greatest norm of the gradient; null: no limit")
-    seed: int = Field(default=0, ge=0, description="the source of initial heads, batches and dropout")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="the source of initial heads, batches and dropout")
     precision: Literal["float32", "bfloat16", "float16"] = Field(
         default="float32", description="of the network's arithmetic on a GPU; losses stay in float32"
     )

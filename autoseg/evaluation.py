@@ -13,6 +13,11 @@ from autoseg.metrics import SegmentationMetrics
 Predicted = Callable[[int, Tensor], None]
 
 
+def is_finite(network: nn.Module) -> bool:
+    """Whether all weights and statistics are finite: without that, labels mean nothing, and the score is 0."""
+    return all(bool(value.isfinite().all()) for value in network.state_dict().values())
+
+
 @torch.inference_mode()
 def score(
     network: nn.Module,

@@ -97,8 +97,9 @@ def run(
         search: its settings; a folder that was started with others is refused.
         objective: "module:function"; the function gets a `Surrogate` and the trial's number and returns the score on
             the hold-out set, higher being better, or a mapping with `score` and, if wanted, `scores` and `diverged`.
-            A score that is not finite is a collapsed training: it is recorded as 0. Or an `Objective`, such as
-            `autoseg.trials.ProxyObjective`.
+            A score that is not finite is a collapsed training: it is recorded as such and counts as the worst of its
+            step. Or an `Objective`, such as `autoseg.trials.ProxyObjective`. A folder with scores of another
+            objective, task or settings is refused.
         workers: how many processes score trials at once.
         progress: show a bar.
     """
@@ -108,7 +109,7 @@ def run(
         load_objective(objective)
         objective = Function(objective)
     files = Folder(folder)
-    files.start(search)
+    search = files.start(search)
     steps = total_steps(search)
     history: list[Scored] = []
     bar = tqdm(desc=search.name, unit="trial", disable=not progress, smoothing=0.05)
@@ -136,11 +137,18 @@ def run(
 def _score_all(
     files: Folder, search: Search, proposals: Proposals, objective: Objective, pool: ProcessPoolExecutor, bar: tqdm
 ) -> None:
-    """Score the trials of a step that have no score of this very objective and these very parameters yet."""
+    """Score the trials of a step that have no score yet; scores of another objective are no step of this search."""
     files.write(proposals)
+    proposals = files.proposals(proposals.step)  # another machine's may differ in the last digits, and was scored
     done = {s.number: s.fingerprint for s in files.scores(proposals.step)}
     marks = {t.number: objective.mark(search, t) for t in proposals.trials}
-    todo = [t for t in proposals.trials if done.get(t.number) != marks[t.number]]
+    for number in done.keys() & marks.keys():
+        if done[number] != marks[number]:
+            raise InputError(
+                f"{files.score_path(proposals.step, number)}: scored by another objective, or on another task or with "
+                "other settings of it; give them back, or search in a new folder."
+            )
+    todo = [t for t in proposals.trials if t.number not in done]
     bar.update(len(proposals.trials) - len(todo))
     futures = {}
     for t in todo:
@@ -179,6 +187,8 @@ def _score(
     result = objective(proposal, number)
     report = dict(result) if isinstance(result, Mapping) else {"score": result}
     if not math.isfinite(report["score"]):
-        report |= {"score": 0.0, "diverged": True}
+        report |= {"score": None, "diverged": True}
+    if "scores" in report:
+        report["scores"] = {name: value for name, value in report["scores"].items() if math.isfinite(value)}
     with writing(files.step(step)):
         files.write_score(step, TrialScore(number=number, metric=proposal.metric, fingerprint=mark, **report))

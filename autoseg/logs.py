@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from autoseg.errors import InputError
 from autoseg.files import atomic, writing
 
 Line = Mapping[str, Any]  # iteration, loss, lr, images_per_s
+
+
+def bar(name: str | None, unit: str, **options: Any) -> tqdm:
+    """Return a bar of progress; without a name it shows nothing, and in a job's log, which is no screen, little."""
+    return tqdm(desc=name, unit=unit, disable=name is None, mininterval=0.2 if sys.stderr.isatty() else 60, **options)
 
 
 class JsonLines:

@@ -29,6 +29,7 @@ class Network(nn.Module):
     """An encoder with a decoder on its features; in training also an FCN head on an earlier feature (weight .4).
 
     The encoder gives a list of feature maps, the decoder turns them into one; scores are upsampled to the image's size.
+    Where an encoder takes only multiples of a number of pixels, images are padded to `multiple`, as batches are.
     """
 
     def __init__(
@@ -39,9 +40,10 @@ class Network(nn.Module):
         decoder_channels: int,
         aux: tuple[int, int],
         norm: Norm = nn.BatchNorm2d,
+        multiple: int = 1,
     ) -> None:
         super().__init__()
-        self.num_classes = num_classes
+        self.num_classes, self.multiple = num_classes, multiple
         self.encoder, self.decoder = encoder, decoder
         self.classifier = nn.Conv2d(decoder_channels, num_classes, 1)
         self.aux_feature, channels = aux
@@ -52,11 +54,14 @@ class Network(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """Return logits (N, C, H, W); in training mode also those of the auxiliary head."""
+        height, width = images.shape[-2:]
+        if height % self.multiple or width % self.multiple:
+            images = F.pad(images, (0, -width % self.multiple, 0, -height % self.multiple))
         features = self.encoder(images)
-        logits = _resize(self.classifier(self.decoder(features)), images)
+        logits = _resize(self.classifier(self.decoder(features)), images)[..., :height, :width]
         if not self.training:
             return logits
-        return logits, _resize(self.auxiliary(features[self.aux_feature]), images)
+        return logits, _resize(self.auxiliary(features[self.aux_feature]), images)[..., :height, :width]
 
     def parameter_groups(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """Return the encoder's parameters, and those of all heads, which learn faster."""
@@ -91,9 +96,17 @@ def _deeplabv3plus(encoder: str) -> Callable[[int], Network]:
     def build(num_classes: int) -> Network:
         from segmentation_models_pytorch.decoders.deeplabv3.decoder import DeepLabV3PlusDecoder
 
+        class Decoder(DeepLabV3PlusDecoder):
+            """smp's, for images of any size: smp doubles the deep feature, which fits only multiples of 8."""
+
+            def forward(self, features: Sequence[Tensor]) -> Tensor:
+                fine = self.block1(features[2])
+                deep = F.interpolate(self.aspp(features[-1]), fine.shape[-2:], mode="bilinear", align_corners=True)
+                return self.block2(torch.cat([deep, fine], 1))
+
         body = _resnet(encoder)
         channels: Sequence[int] = body.out_channels  # type: ignore[assignment]
-        decoder = DeepLabV3PlusDecoder(
+        decoder = Decoder(
             encoder_channels=list(channels),
             encoder_depth=5,
             out_channels=256,
@@ -158,7 +171,8 @@ def _hrnetv2(name: str) -> Callable[[int], Network]:
             name, pretrained=False, features_only=True, feature_location="", out_indices=(1, 2, 3, 4)
         )
         channels: list[int] = body.feature_info.channels()  # type: ignore[operator, union-attr]
-        return Network(body, ParallelBranches(channels), num_classes, sum(channels), (-2, channels[-2]))
+        # Branches meet by doubling the coarser one, down to 1/32 of the image.
+        return Network(body, ParallelBranches(channels), num_classes, sum(channels), (-2, channels[-2]), multiple=32)
 
     return build
 
@@ -287,10 +301,9 @@ def encoder_weights(name: str, weights: str | os.PathLike[str]) -> dict[str, Ten
         return _from_hub(name)
     path = Path(weights)
     if not path.is_file():
-        raise InputError(
-            f"weights '{weights}': no such file; give a file, 'imagenet' or 'none'. "
-            f"On a machine with network, `autoseg weights {name} --out FILE` fetches one."
-        )
+        fetch = f" On a machine with network, `autoseg weights {name} --out FILE` fetches one."
+        cure = "give a file, 'imagenet' or 'none'." + fetch if NETWORKS[name].hub else "give a file or 'none'."
+        raise InputError(f"weights '{weights}': no such file; {cure}")
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file

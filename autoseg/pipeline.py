@@ -7,6 +7,7 @@ knows nothing of Snakemake, and imports no torch.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import re
@@ -21,7 +22,8 @@ from autoseg import formula
 from autoseg.config import Search, Training, parse, training
 from autoseg.errors import InputError, unknown
 from autoseg.formula import METRICS
-from autoseg.loss_names import check_loss
+from autoseg.loss_names import check_loss, parse_terms, searches_of
+from autoseg.paper import SCORE_TABLES
 from autoseg.plugins import load_plugin
 from autoseg.surrogate_json import SurrogateConventions
 
@@ -149,6 +151,8 @@ class Table(_Model):
 
     @model_validator(mode="after")
     def _described(self) -> Table:
+        if self.paper is not None and self.paper not in SCORE_TABLES:
+            raise unknown("table of the paper", self.paper, SCORE_TABLES)
         for row in self.rows:
             if len(row.about) != len(self.about):
                 raise InputError(f"the row '{row.label or row.loss}' has {len(row.about)} words for {self.about}.")
@@ -190,6 +194,14 @@ class CurveFigure(_Model):
     searches: list[Name] = Field(min_length=1)
 
 
+class SurrogateFigure(_Model):
+    """The curves g of one loss with their control points, and the logic that they make."""
+
+    kind: Literal["surrogate"]
+    title: str = ""
+    loss: str = Field(description="published:<name>, naive:<metric> or searched:<search>; no sum")
+
+
 class _RunFigure(_Model):
     title: str = ""
     dataset: Name
@@ -225,7 +237,10 @@ class ProxyFigure(_Model):
     table: Name = Field(description="a table with `hours`")
 
 
-Figure = Annotated[SearchFigure | CurveFigure | GalleryFigure | ClassFigure | ProxyFigure, Field(discriminator="kind")]
+Figure = Annotated[
+    SearchFigure | CurveFigure | SurrogateFigure | GalleryFigure | ClassFigure | ProxyFigure,
+    Field(discriminator="kind"),
+]
 
 
 class Pipeline(_Model):
@@ -235,6 +250,7 @@ class Pipeline(_Model):
     preset: Literal["paper", "release"] | None = Field(
         default=None, description="whose settings searches, proxies and retrainings have where they name none"
     )
+    seed: int = Field(default=0, ge=0, description="of splits, synthetic images, searches and runs that name none")
     plugins: list[str] = Field(default=[], description="modules to import first: they register metrics")
     datasets: dict[Name, Dataset] = Field(description="images, and which of them are held out")
     proxies: dict[Name, Proxy] = Field(default={}, description="what searches train")
@@ -266,6 +282,12 @@ class Pipeline(_Model):
             where = f"figures.{name}"
             if isinstance(figure, ProxyFigure):
                 _known(figure.table, self.tables, f"{where}.table")
+            elif isinstance(figure, SurrogateFigure):
+                self._check_loss(where, figure.loss)
+                if len(parse_terms(figure.loss)) > 1 or ":" not in figure.loss:
+                    raise InputError(
+                        f"{where}.loss is '{figure.loss}'; expected one surrogate, such as published:mIoU."
+                    )
             elif isinstance(figure, GalleryFigure | ClassFigure):
                 self._check_runs(where, figure.dataset, figure.retraining, figure.losses.values())
             else:
@@ -279,10 +301,13 @@ class Pipeline(_Model):
         _known(retraining, self.retrainings, f"{where}: retraining")
         self.run_training(retraining, 0)
         for loss in losses:
-            try:
-                check_loss(loss, self.searches)
-            except InputError as error:
-                raise InputError(f"{where}: loss '{loss}': {error}") from None
+            self._check_loss(where, loss)
+
+    def _check_loss(self, where: str, loss: str) -> None:
+        try:
+            check_loss(loss, self.searches)
+        except InputError as error:
+            raise InputError(f"{where}: loss '{loss}': {error}") from None
 
     def _check_names(self) -> None:
         """Refuse two runs that would share a folder."""
@@ -358,6 +383,8 @@ def figure_searches(figure: Figure) -> list[Name]:
     """Return the searches that a figure shows."""
     if isinstance(figure, SearchFigure):
         return [search for searches in figure.lines.values() for search in searches]
+    if isinstance(figure, SurrogateFigure):
+        return searches_of(figure.loss)
     return list(figure.searches) if isinstance(figure, CurveFigure) else []
 
 
@@ -444,4 +471,28 @@ def load_pipeline(content: Any, where: str) -> Pipeline:
             load_plugin(module)
         if isinstance(content.get("searches"), Mapping):
             content["searches"] = expand(content["searches"], "searches")
+        content = _with_seed(content)
     return parse(Pipeline, content, where)
+
+
+def _with_seed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config with its seed wherever none is given."""
+    seed = content.get("seed", 0)
+    found = copy.deepcopy(dict(content))
+    for kind, of, path, value in (
+        ("datasets", (), ["split_seed"], seed),
+        ("datasets", ("synthetic",), ["options", "seed"], seed),
+        ("proxies", (), ["training", "seed"], seed),
+        ("searches", (), ["search", "seed"], seed),
+        ("tables", (), ["seeds"], [seed]),
+        ("figures", ("gallery", "classes"), ["seed"], seed),
+    ):
+        plans = found.get(kind)
+        for plan in plans.values() if isinstance(plans, dict) else ():
+            if isinstance(plan, dict) and (not of or plan.get("kind") in of):
+                *inside, key = path
+                for name in inside:
+                    plan = plan.setdefault(name, {})
+                if isinstance(plan, dict):  # what should be a mapping and is not is refused later, in a sentence
+                    plan.setdefault(key, value)
+    return found

@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
@@ -54,7 +55,8 @@ def search_cost(search: Search, training: Training, speed: Speed, hold_out: int,
     from autoseg.search import settings_of, total_steps
 
     steps, size = total_steps(search), settings_of(search).trials_per_step
-    rescored = min(search.rescore + 2, steps + 1) if search.rescore else 0  # the first, the best, the last mean
+    starts = 1 if search.initial == "identity" else 2
+    rescored = starts + min(search.rescore, steps) + 1 if search.rescore else 0  # at most: the best and last may be one
     chunks = steps * math.ceil(size / trials_per_job) + math.ceil(rescored / trials_per_job)
     trainings = steps * size + rescored
     seconds = trainings * (training.iterations * speed.step + hold_out * speed.image) + chunks * speed.start
@@ -94,6 +96,7 @@ def measure(task: Task, source: Literal["files", "cache"], images: int = 4, step
     No more than `images` are taken at once, so that it fits anywhere, and a step is taken to cost as much more as its
     batch is larger: on a GPU, which a small batch does not fill, less in truth.
     """
+    imports = _import_seconds()
     from autoseg.data.augment import CenterView
     from autoseg.data.loaders import eval_loader
     from autoseg.evaluation import score
@@ -108,7 +111,7 @@ def measure(task: Task, source: Literal["files", "cache"], images: int = 4, step
     opened = OpenTask(task.model_copy(update={"training": s.model_copy(update=changes)}))
     read = opened.data.cache(2 * s.short_side).read if source == "cache" else opened.data.read
     network = opened.network()
-    start = time.perf_counter() - began
+    start = imports + time.perf_counter() - began
     moments: list[float] = []
     train(
         network,
@@ -128,6 +131,15 @@ def measure(task: Task, source: Literal["files", "cache"], images: int = 4, step
         start=start,
         source=f"measured here on {opened.device.type}, {steps} steps of {small} images",
     )
+
+
+@cache
+def _import_seconds() -> float:
+    """Return how long every job takes to load its libraries; seen once in a process, then remembered."""
+    began = time.perf_counter()
+    import autoseg.trials  # noqa: F401
+
+    return time.perf_counter() - began
 
 
 def weight_bytes(network: str, num_classes: int) -> int:

@@ -38,6 +38,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("tables.&lt;name&gt;.rows", pipeline.Row),
     ("figures.&lt;name&gt;, kind: searches", pipeline.SearchFigure),
     ("figures.&lt;name&gt;, kind: curves", pipeline.CurveFigure),
+    ("figures.&lt;name&gt;, kind: surrogate", pipeline.SurrogateFigure),
     ("figures.&lt;name&gt;, kind: gallery", pipeline.GalleryFigure),
     ("figures.&lt;name&gt;, kind: classes", pipeline.ClassFigure),
     ("figures.&lt;name&gt;, kind: proxies", pipeline.ProxyFigure),

@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import Field
 from torch import Tensor
 
 from autoseg.config import Task, parse
 from autoseg.data.loaders import eval_loader
 from autoseg.errors import InputError
-from autoseg.evaluation import score
+from autoseg.evaluation import is_finite, score
 from autoseg.files import atomic, checksum, fingerprint, read_json, write_json, writing
-from autoseg.logs import JsonLines, Line, TensorBoard
+from autoseg.logs import JsonLines, Line, TensorBoard, bar
 from autoseg.losses import build_loss, loss_identity
 from autoseg.networks import build_network
+from autoseg.scores_json import AboutRun, Scores
 from autoseg.tasks import OpenTask
 from autoseg.training import Checkpoint, Outcome, distributed, train
 from autoseg.versions import TRAINING_VERSION
@@ -26,39 +27,12 @@ from autoseg.versions import TRAINING_VERSION
 WEIGHTS = "weights.safetensors"
 
 
-class Trained(BaseModel):
+class Trained(AboutRun):
     """`run.json`: what was trained, with what, and the checksum of the weights beside it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
     schema_: Literal["autoseg/run/1"] = Field(default="autoseg/run/1", alias="schema")
-    dataset: str
-    network: str
     num_classes: int
-    loss: str
-    seed: int
     iterations: int
-    diverged: bool
-    weights: str = Field(description="checksum of weights.safetensors")
-    fingerprint: str
-
-
-class Scores(BaseModel):
-    """`scores.json`: the metrics of a run on the validation images, in percent."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-    schema_: Literal["autoseg/scores/1"] = Field(default="autoseg/scores/1", alias="schema")
-    run: str
-    dataset: str
-    network: str
-    loss: str
-    seed: int
-    diverged: bool
-    scores: dict[str, FiniteFloat]
-    per_class: dict[str, dict[str, FiniteFloat | None]] = Field(description="metric -> class -> score; null: absent")
-    weights: str
-    fingerprint: str
 
 
 def train_run(
@@ -136,6 +110,8 @@ def train_run(
         )
         logs: list[Callable[[Line], None]] = []
         if rank == 0:
+            with writing(out):  # before the first step, not after it
+                out.mkdir(parents=True, exist_ok=True)
             logs = [JsonLines(out / "log.jsonl"), *([TensorBoard(tensorboard)] if tensorboard else [])]
         checkpoint = Checkpoint(out / "checkpoint.pt", mark)
         outcome = train(
@@ -168,8 +144,11 @@ def evaluate_run(
     window: tuple[int, int] | None = None,
     predictions: str | os.PathLike[str] | None = None,
     name: str | None = None,
+    progress: bool = True,
 ) -> Scores | None:
     """Score a run on the validation images at their original size and write `scores.json` to `out`.
+
+    A run whose weights are not finite scores 0.
 
     Args:
         task: the data set, and the conventions of the metrics.
@@ -179,11 +158,14 @@ def evaluate_run(
         window: a sliding window; None: whole images.
         predictions: a folder for the predicted label maps as palette PNGs.
         name: what the run is called in the file; by default its folder's name.
+        progress: show a bar.
 
     Under torchrun the images are shared out and the counts added up; the first process writes and returns.
     """
     run = Path(run)
     trained = load_trained(run)
+    if window is not None and min(window) < 32:
+        raise InputError(f"a window of {window[0]} x {window[1]} pixels; expected at least 32 x 32.")
     opened = OpenTask(task)
     data, device = opened.data, opened.device
     if trained.num_classes != data.num_classes:
@@ -204,25 +186,23 @@ def evaluate_run(
                     _write_png(Path(predictions) / f"{mine[number]}.png", label, colours)
 
         loader = eval_loader(data.read, ids, workers=opened.settings.workers, rank=rank, world_size=world)
-        score(network, loader, metrics, device, window=window, seen=save)
+        shown = bar("evaluate" if progress and rank == 0 else None, "image", iterable=loader, total=len(mine))
+        score(network, shown, metrics, device, window=window, seen=save)
         if world > 1:
             metrics.all_reduce()
         if rank:
             return None
     names = data.class_names
+    percent = 100 if is_finite(network) else 0
+    about = trained.model_dump(include=set(AboutRun.model_fields) - {"fingerprint"})
     found = Scores(
-        run=name or run.name,
-        dataset=trained.dataset,
-        network=trained.network,
-        loss=trained.loss,
-        seed=trained.seed,
-        diverged=trained.diverged,
-        scores={key: 100 * value for key, value in metrics.compute().items()},
+        **about,
+        run=name or run.absolute().name,
+        scores={key: percent * value for key, value in metrics.compute().items()},
         per_class={
-            key: {c: None if value != value else 100 * float(value) for c, value in zip(names, values, strict=True)}
+            key: {c: None if value != value else percent * float(value) for c, value in zip(names, values, strict=True)}
             for key, values in metrics.per_class().items()
         },
-        weights=trained.weights,
         fingerprint=fingerprint(
             {
                 "version": TRAINING_VERSION,

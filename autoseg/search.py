@@ -3,8 +3,9 @@
 `ask`, `record`, `rescore` and `select` are pure functions of what the files hold, so a search can be killed, moved and
 resumed anywhere; `Folder` finds the files, and `write_journal` shows them to Optuna's dashboard. No torch here.
 
-A search's folder: `search.json`, `step-001/proposals.json`, `step-001/trial-<number>.json`, ..., `rescore/` (like a
-step), `surrogate.json`, and `journal.log`, which may be deleted at any time.
+A search's folder: `search.json`, `initial.json` (the curves it starts from, if a file named them),
+`step-001/proposals.json`, `step-001/trial-<number>.json`, ..., `rescore/` (like a step), `surrogate.json`, and
+`journal.log`, which may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -83,10 +84,18 @@ class TrialScore(BaseModel):
     schema_: Literal["autoseg/trial/1"] = Field(default="autoseg/trial/1", alias="schema")
     number: int = Field(ge=0)
     metric: str
-    score: FiniteFloat
+    score: FiniteFloat | None = Field(
+        description="null: a collapsed training without one; it counts as the step's worst"
+    )
     scores: dict[str, FiniteFloat] = {}
     diverged: bool = False
     fingerprint: str = ""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrialScore:
+        if self.score is None and not self.diverged:
+            raise ValueError("only a trial that diverged can be without a score")
+        return self
 
 
 @dataclass(frozen=True)
@@ -238,9 +247,12 @@ def ask(search: Search, history: Sequence[Scored]) -> Proposals:
 
 
 def record(proposals: Proposals, scores: Sequence[TrialScore], where: str = "the scores") -> Scored:
-    """Return the step with its scores, after checking that each trial was scored once, and for the same search."""
+    """Return the step with its scores, after checking that each trial was scored once, and for the same search.
+
+    A collapsed training without a score gets the step's lowest: a low one on any scale, where 0 might be a high one.
+    """
     expected = {trial.number for trial in proposals.trials}
-    found: dict[int, float] = {}
+    found: dict[int, float | None] = {}
     for score in scores:
         if score.number not in expected:
             raise InputError(f"{where}: trial {score.number} is not a trial of step {proposals.step}.")
@@ -252,7 +264,14 @@ def record(proposals: Proposals, scores: Sequence[TrialScore], where: str = "the
             f"{where}: step {proposals.step} has no score yet for {len(missing)} of {len(expected)} trials "
             f"({', '.join(map(str, missing[:5]))}{', ...' if len(missing) > 5 else ''}); run them first."
         )
-    return Scored(proposals, tuple(found[trial.number] for trial in proposals.trials))
+    numbers = [score for score in found.values() if score is not None]
+    if not numbers:
+        raise InputError(
+            f"{where}: every trial of step {proposals.step} collapsed without a score; mend the training, and move the "
+            "step's folder away to try it again."
+        )
+    scores_found = (found[trial.number] for trial in proposals.trials)
+    return Scored(proposals, tuple(min(numbers) if score is None else score for score in scores_found))
 
 
 @dataclass(frozen=True)
@@ -266,10 +285,10 @@ class Candidate:
 
 def answer(search: Search, history: Sequence[Scored]) -> Candidate:
     """Return the sampler's own answer: PPO2's rule, CMA-ES's mean, or the best trial of the others."""
-    candidates = _candidates(search, history)
+    possible = candidates(search, history)
     if search.sampler == "cmaes" or (search.sampler == "ppo2" and settings_of(search).pick == "last"):
-        return candidates[-1]
-    return max(candidates, key=lambda c: -math.inf if c.score is None else c.score)
+        return possible[-1]
+    return max(possible, key=lambda c: -math.inf if c.score is None else c.score)
 
 
 def rescore(search: Search, history: Sequence[Scored]) -> Proposals:
@@ -279,11 +298,11 @@ def rescore(search: Search, history: Sequence[Scored]) -> Proposals:
     """
     if not search.rescore:
         raise InputError(f"search '{search.name}' has rescore: 0, so it selects by the step averages; set rescore: 3.")
-    candidates = _candidates(search, history)
-    ranked = sorted((c for c in candidates if c.score is not None), key=lambda c: c.score or 0.0, reverse=True)
+    possible = candidates(search, history)
+    ranked = sorted((c for c in possible if c.score is not None), key=lambda c: c.score or 0.0, reverse=True)
     chosen = [*_starts(search), *ranked[: search.rescore]]
     if search.sampler in ("ppo2", "cmaes"):
-        chosen.append(candidates[-1])
+        chosen.append(possible[-1])
     unique = list(dict.fromkeys(c.theta for c in chosen))
     return Proposals(
         search=search.name,
@@ -298,7 +317,7 @@ def _starts(search: Search) -> list[Candidate]:
     identity_curves = search_space(search.model_copy(update={"initial": "identity"}))
     return [
         Candidate(identity_curves.initial, "the identity", None),
-        Candidate(search_space(search).initial, f"the start, {search.initial}", None),
+        Candidate(search_space(search).initial, f"the start, {Path(search.initial).name}", None),
     ]
 
 
@@ -315,14 +334,14 @@ def select(search: Search, history: Sequence[Scored], rescored: Scored | None = 
             )
         thetas, scores = rescored.thetas, rescored.scores
         index = int(np.argmax(scores))
-        origins = {c.theta: c.origin for c in reversed([*_starts(search), *_candidates(search, history)])}
+        origins = {c.theta: c.origin for c in reversed([*_starts(search), *candidates(search, history)])}
         theta = tuple(float(x) for x in thetas[index])
         best = Candidate(theta, origins.get(theta, "a rescored mean"), scores[index])
         score = f"own score {scores[index]:.6g}, best of {len(scores)}"
     return surrogate(search, best.theta, source=f"search '{search.name}': {best.origin}, {score}")
 
 
-def _candidates(search: Search, history: Sequence[Scored]) -> list[Candidate]:
+def candidates(search: Search, history: Sequence[Scored]) -> list[Candidate]:
     """Return the possible answers in order: the first is the start, the last the newest mean."""
     _check_history(search, history)
     if not history:
@@ -466,7 +485,10 @@ class Folder:
         self.path = Path(path)
 
     def start(self, search: Search) -> Search:
-        """Write `search.json`, or check that the one that is there says the same."""
+        """Write `search.json`, or check that the one that is there says the same; return what it says.
+
+        Curves to start from are copied, as `initial.json`: the search goes on when their file changes or is gone.
+        """
         identity(search)  # what cannot be searched must not be written
         if (self.path / "search.json").exists():
             before = self.search()
@@ -476,11 +498,18 @@ class Folder:
                     f"{self.path / 'search.json'}: this search was started with other settings ({', '.join(changed)}); "
                     "give them back, or search in a new folder."
                 )
+        if search.starts_from_file:
+            Surrogate.load(search.initial).save(self.path / "initial.json")
+            search = search.model_copy(update={"initial": "initial.json"})
         write_json(self.path / "search.json", search.model_dump())
-        return search
+        return self.search()
 
     def search(self) -> Search:
         """Read `search.json`."""
+        if not (self.path / "search.json").exists():
+            raise InputError(
+                f"{self.path}: no search.json in it; run `autoseg ask {self.path} --step 1 --config FILE` first."
+            )
         return load_search(self.path / "search.json")
 
     def step(self, step: int | Literal["rescore"]) -> Path:

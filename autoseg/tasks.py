@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -53,7 +53,9 @@ class OpenTask:
         return train_loader(
             read,
             ids,
-            Augmentation(s.short_side, s.crop, s.scale, s.max_share, s.flip, s.photometric),
+            Augmentation(
+                s.short_side, s.crop, scale=s.scale, max_share=s.max_share, flip=s.flip, photometric=s.photometric
+            ),
             batch_size=s.batch_size // s.accumulate,
             seed=s.seed,
             start=start,
@@ -90,10 +92,13 @@ class OpenTask:
         }
 
 
-def check_task(task: Task, out: str | os.PathLike[str] = ".") -> list[Problem]:
+def check_task(
+    task: Task, out: str | os.PathLike[str] = ".", source: Literal["files", "cache"] = "cache"
+) -> list[Problem]:
     """Return everything that stands in the way of a training that writes to `out`, and remarks.
 
-    Device, weights (they are loaded), data, split, and room for the checkpoints are looked at, each for itself.
+    Device, weights (they are loaded), data, split, and room for the checkpoints are looked at, each for itself; trials
+    read the images from the cache, runs from the original files, of which the first is read.
     """
     problems: list[Problem] = []
 
@@ -115,9 +120,12 @@ def check_task(task: Task, out: str | os.PathLike[str] = ".") -> list[Problem]:
     with looking_at("data"):
         data = Prepared.open(task.data)
         classes = data.num_classes
-        load_split(task.split or data.folder / "split.json", data)
-        with looking_at("cache"):
-            data.cache(2 * task.training.short_side)
+        split = load_split(task.split or data.folder / "split.json", data)
+        with looking_at(source):
+            if source == "cache":
+                data.cache(2 * task.training.short_side)
+            else:
+                data.read(split.whole_train[0])
     with looking_at("network"):
         network = build_network(task.network, classes)
         with looking_at("weights"):

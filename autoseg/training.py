@@ -22,13 +22,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from autoseg.config import Training
 from autoseg.data.loaders import sample_seed
 from autoseg.errors import InputError, Preempted
 from autoseg.files import atomic, writing
-from autoseg.logs import Line
+from autoseg.logs import Line, bar
 from autoseg.networks import Network
 
 Loader = Callable[[int], Iterable[tuple[Tensor, Tensor]]]  # from which (micro-)batch on -> batches
@@ -118,6 +117,11 @@ def train(
     start = 0
     if checkpoint is not None:
         start = checkpoint.restore(network, optimiser, scaler, device)
+        if _reduced(start, world) != start * world:  # on several nodes: a folder of each, or a file seen too early
+            raise InputError(
+                f"{checkpoint.path}: the processes found different checkpoints (this one step {start}); the run's "
+                "folder must be one that all of them see."
+            )
     model: nn.Module = network
     if device.type == "cuda" and settings.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -131,16 +135,9 @@ def train(
     model.train()
     outcome = Outcome(start)
     batches = iter(loader(start * settings.accumulate))
-    bar = tqdm(
-        total=settings.iterations,
-        initial=start,
-        desc=progress,
-        unit="step",
-        disable=progress is None,
-        mininterval=0.2 if sys.stderr.isatty() else 60,  # a job's log is no screen
-    )
+    shown = bar(progress, "step", total=settings.iterations, initial=start)
     began, images_done = time.perf_counter(), 0
-    with bar, _stop_signals() as stop, _enough_memory(settings):
+    with shown, _stop_signals() as stop, _plain_errors(settings, world):
         for iteration in range(start, settings.iterations):
             for group, base in zip(optimiser.param_groups, bases, strict=True):
                 group["lr"] = learning_rate(settings, iteration, base)
@@ -158,6 +155,7 @@ def train(
                 with quiet:
                     with torch.autocast(device.type, getattr(torch, settings.precision), enabled=amp):
                         logits, aux = model(images)
+                    logits, aux = logits.float(), aux.float()  # whatever the network's arithmetic, a loss's is float32
                     total = (loss(logits, masks) + settings.aux_weight * loss(aux, masks)) / settings.accumulate
                     scaler.scale(total).backward()
                 value += float(total.detach())
@@ -173,10 +171,10 @@ def train(
             scaler.update()
             done = outcome.iterations = iteration + 1
             outcome.losses.append(value)
-            bar.update()
+            shown.update()
             if done % max(settings.iterations // 200, 1) == 0:
                 lr, speed = optimiser.param_groups[0]["lr"], images_done * world / (time.perf_counter() - began)
-                bar.set_postfix(loss=f"{value:.4f}", lr=f"{lr:.2g}", img_s=f"{speed:.1f}", refresh=False)
+                shown.set_postfix(loss=f"{value:.4f}", lr=f"{lr:.2g}", img_s=f"{speed:.1f}", refresh=False)
                 for log in logs:
                     log({"iteration": done, "loss": value, "lr": lr, "images_per_s": round(speed, 2)})
             if done == settings.iterations:
@@ -199,19 +197,25 @@ def _reduced(value: float, world: int) -> float:
 
 
 @contextmanager
-def _enough_memory(settings: Training) -> Iterator[None]:
-    """Turn running out of memory into a sentence with the cure."""
+def _plain_errors(settings: Training, world: int) -> Iterator[None]:
+    """Turn running out of memory, and a batch too small for batch statistics, into a sentence with the cure."""
+    images = settings.batch_size // settings.accumulate // world
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ValueError) as error:
         text = str(error)
+        if "Expected more than 1 value per channel" in text:
+            raise InputError(
+                f"{images} image at once is too little for this network's batch statistics; raise batch_size, or lower "
+                "accumulate or the number of processes."
+            ) from None
         # A GPU has an error of its own for it; the CPU's allocator only says so.
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in text:
             raise
+        parts = "" if images % 2 else f"set accumulate to {2 * settings.accumulate} (the batch in more parts), "
         raise InputError(
-            f"out of memory with {settings.batch_size // settings.accumulate} images of {settings.crop[0]} x "
-            f"{settings.crop[1]} at once; set accumulate to {2 * settings.accumulate} (the batch in more parts), take "
-            f"more or larger GPUs, or a smaller network ({text.splitlines()[0] if text else type(error).__name__})."
+            f"out of memory with {images} images of {settings.crop[0]} x {settings.crop[1]} at once; {parts}take more "
+            f"or larger GPUs, or a smaller network ({text.splitlines()[0] if text else type(error).__name__})."
         ) from None
 
 
@@ -248,6 +252,7 @@ class Checkpoint:
     def __init__(self, path: str | os.PathLike[str], fingerprint: str) -> None:
         self.path = Path(path)
         self.previous = self.path.with_name(self.path.stem + ".previous" + self.path.suffix)
+        self.new = self.path.with_suffix(".new")
         self.fingerprint = fingerprint
 
     def save(self, network: nn.Module, optimiser: torch.optim.Optimizer, scaler: Any, iteration: int) -> None:
@@ -259,17 +264,23 @@ class Checkpoint:
             "optimiser": optimiser.state_dict(),
             "scaler": scaler.state_dict(),
         }
-        new = self.path.with_suffix(".new")
         with writing(self.path):
-            with atomic(new, "wb") as file:
+            self._remove_torn()
+            with atomic(self.new, "wb") as file:
                 torch.save(state, file)
             if self.path.exists():
                 os.replace(self.path, self.previous)
-            os.replace(new, self.path)
+            os.replace(self.new, self.path)
 
     def remove(self) -> None:
         """Delete both files: the training is done."""
-        for path in (self.path, self.previous):
+        for path in (self.path, self.previous, self.new):
+            path.unlink(missing_ok=True)
+        self._remove_torn()
+
+    def _remove_torn(self) -> None:
+        """Delete what a kill while writing left: with every preemption that takes too long, it would be one more."""
+        for path in self.path.parent.glob(f".{self.new.name}.*.part"):
             path.unlink(missing_ok=True)
 
     def restore(self, network: nn.Module, optimiser: torch.optim.Optimizer, scaler: Any, device: torch.device) -> int:

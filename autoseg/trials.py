@@ -7,19 +7,21 @@ the chunk it is in, nor on the trials before it.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from autoseg.config import Search, Task
 from autoseg.data.augment import CenterView
 from autoseg.data.loaders import eval_loader
 from autoseg.errors import InputError
-from autoseg.evaluation import score
+from autoseg.evaluation import is_finite, score
 from autoseg.files import fingerprint, writing
 from autoseg.metrics import METRICS
 from autoseg.plugins import load_plugin
@@ -27,6 +29,7 @@ from autoseg.search import Folder, Trial, TrialScore, surrogate
 from autoseg.surrogate_json import Surrogate
 from autoseg.surrogates import SurrogateLoss
 from autoseg.tasks import OpenTask
+from autoseg.times import write_time
 from autoseg.training import Outcome, train
 
 
@@ -60,7 +63,7 @@ class Proxy(OpenTask):
 
     def score(self, names: Iterable[str] = METRICS) -> dict[str, float]:
         """Return the metrics of the network, as it is, on the hold-out images; 0 if its weights are not finite."""
-        if not all(bool(value.isfinite().all()) for value in self.trained.state_dict().values()):
+        if not is_finite(self.trained):
             return dict.fromkeys(names, 0.0)
         s = self.settings
         loader = eval_loader(
@@ -103,13 +106,19 @@ def run_chunk(
         proposal = surrogate(search, trial.theta, f"trial {trial.number}")
         mark = proxy.mark(proposal)
         if done.get(trial.number) != mark:
+            began = time.perf_counter()
             report = proxy.trial(proposal, f"{search.name} trial {trial.number}" if progress else None)
             with writing(files.step(step)):
                 files.write_score(
                     step, TrialScore(number=trial.number, metric=proposal.metric, fingerprint=mark, **report)
                 )
+                write_time(files.step(step), trial.number, time.perf_counter() - began, _name(proxy.device))
         paths.append(files.score_path(step, trial.number))
     return paths
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 @dataclass(frozen=True)

@@ -49,10 +49,11 @@ def arguments(data: Path, network: str = "tiny", **changes: Any) -> list[str]:
     return ["--data", str(data), "--network", network, "--protocol", "paper-proxy", *sets]
 
 
-def start(*command: str, module: str = "autoseg", **options: Any) -> subprocess.Popen[str]:
+def start(*command: str, module: str | None = "autoseg", **options: Any) -> subprocess.Popen[str]:
+    """Start a module, or, if it is None, the code that comes first in `command`."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
     return subprocess.Popen(
-        [sys.executable, "-m", module, *command],
+        [sys.executable, *(["-c"] if module is None else ["-m", module]), *command],
         cwd=ROOT,
         env=environment,
         stderr=subprocess.PIPE,

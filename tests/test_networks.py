@@ -71,11 +71,13 @@ def test_a_large_network_takes_a_step(name):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_logits_have_the_size_of_the_image_and_the_second_head_is_there_in_training_alone(name):
+    """Of any image: those of a data set are of all sizes, and the paper's crop is 513."""
     network = build_network(name, 5)
-    images = torch.randn(2, 3, 64, 96)
     with torch.inference_mode():
-        assert network.eval()(images).shape == (2, 5, 64, 96)
-        assert [x.shape for x in network.train()(images)] == [(2, 5, 64, 96)] * 2
+        for height, width in ((64, 96), (65, 49)):
+            images = torch.randn(2, 3, height, width)
+            assert network.eval()(images).shape == (2, 5, height, width)
+            assert [x.shape for x in network.train()(images)] == [(2, 5, height, width)] * 2
     encoder, heads = network.parameter_groups()
     assert len(encoder) + len(heads) == len(list(network.parameters()))
     assert {id(p) for p in network.auxiliary.parameters()} <= {id(p) for p in heads}

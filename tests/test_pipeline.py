@@ -11,9 +11,8 @@ from PIL import Image
 
 from autoseg.errors import InputError
 from autoseg.files import to_json
-from autoseg.pipeline import Row, Run, Table, load_pipeline
+from autoseg.pipeline import Run, load_pipeline
 from autoseg.reference import REFERENCE, SCHEMA, config_reference, schema
-from autoseg.tables import fill, markdown, targets
 from tests.pipeline_runs import CONFIGS, ROOT, TINY, changed, content, snakemake, with_config
 
 
@@ -73,23 +72,6 @@ def test_names_of_runs_are_safe_and_differ():
     }
     assert len(names) == 4
     assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") for name in names)
-
-
-def test_a_table_marks_targets_and_what_is_near_the_best():
-    table = Table(dataset="d", retraining="r", rows=["ce", "naive:mIoU", "dice"], seeds=[0, 1])
-    scores = [
-        {"loss": "ce", "scores": dict.fromkeys(("mIoU", "FWIoU", "BIoU", "BF1", "mAcc", "gAcc"), 50.0 + k)}
-        for k in (0, 1)
-    ]
-    scores += [{"loss": "naive:mIoU", "scores": {**scores[0]["scores"], "mIoU": 50.3}}]
-    rows = dict(fill(table, scores))
-    assert rows["ce"][0].text == "50.50 ± 0.71"
-    assert rows["naive:mIoU"][0].bold
-    assert rows["naive:mIoU"][0].underlined
-    assert not rows["naive:mIoU"][1].bold
-    assert rows["dice"][0].text == ""
-    assert "Not computed yet: dice" in markdown(table, list(rows.items()))
-    assert targets(Row(loss="published:mIoU-paper + naive:BF1")) == ["mIoU", "BF1"]
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)

@@ -40,90 +40,61 @@ def finished(tmp_path_factory):
 
 def test_a_finished_run_is_whole_and_has_nothing_to_do(finished):
     assert "| searched:mIoU |" in (finished / "results/tiny/tables/main.md").read_text()
-    assert "<svg" in (finished / "results/tiny/report.html").read_text()
+    assert "data:image/svg+xml" in (finished / "results/tiny/report.html").read_text()
     assert "Nothing to be done" in snakemake(finished, "--configfile", str(TINY)).stdout
 
 
+BIOU = {"dataset": "scenes", "proxy": "tiny", "search": {"metric": "BIoU", "steps": 2, "trials_per_step": 3}}
+MORE = {"kind": "synthetic", "options": {"train": 8, "val": 2, "size": 48}, "proxy_size": 16, "hold_out": 2}
+LAST = {"table": 2, "figure": 6, "make_report": 1}
+
+
 @pytest.mark.parametrize(
-    ("where", "value", "jobs"),
+    ("key", "value", "jobs"),
     [
-        (("workers",), 1, {}),
-        (("tables", "main", "title"), "Another title", {"table": 1, "make_report": 1}),
-        # One step more: its clip is stated, so nothing before it changes.
+        ("workers", 1, {}),
+        ("tables.main.title", "Another title", {"table": 1, "make_report": 1}),
+        ("datasets.more", MORE, {"make_report": 1}),
+        ("searches.BIoU", BIOU, {"search_settings": 1, "ask": 2, "trials": 2, "select": 1, "make_report": 1}),
+        ("retrainings.tiny.training.lr", 0.04, {"train": 4, "evaluate": 4, **LAST, "figure": 3}),
         (
-            ("searches", "mIoU", "search", "steps"),
-            3,
-            *[
-                {
-                    "search_settings": 1,
-                    "ask": 1,
-                    "trials": 2,
-                    "select": 1,
-                    "train": 2,
-                    "evaluate": 2,
-                    "table": 1,
-                    "make_report": 1,
-                }
-            ],
-        ),
-        # mAcc's clip is derived from the number of steps, so that is another search.
-        (
-            ("searches", "mAcc", "search", "steps"),
-            3,
-            *[
-                {
-                    "search_settings": 1,
-                    "ask": 3,
-                    "trials": 8,
-                    "rescore": 1,
-                    "select": 1,
-                    "train": 1,
-                    "evaluate": 1,
-                    "table": 1,
-                    "make_report": 1,
-                }
-            ],
-        ),
-        (
-            ("searches", "BIoU"),
-            {"dataset": "scenes", "proxy": "tiny", "search": {"metric": "BIoU", "steps": 2, "trials_per_step": 3}},
-            {"search_settings": 1, "ask": 2, "trials": 2, "select": 1, "make_report": 1},
-        ),
-        (
-            ("proxies", "tiny", "training", "lr"),
+            "proxies.tiny.training.lr",
             0.04,
-            *[
-                {
-                    "ask": 2,
-                    "trials": 10,
-                    "rescore": 1,
-                    "select": 2,
-                    "train": 2,
-                    "evaluate": 2,
-                    "table": 1,
-                    "make_report": 1,
-                }
-            ],
+            {"ask": 2, "trials": 10, "rescore": 1, "select": 2, "train": 2, "evaluate": 2, **LAST},
         ),
-        (("retrainings", "tiny", "training", "lr"), 0.04, {"train": 4, "evaluate": 4, "table": 1, "make_report": 1}),
+        # One step more: the search's clip is stated, so nothing before it changes.
         (
-            ("datasets", "more"),
-            {"kind": "synthetic", "options": {"train": 8, "val": 2, "size": 48}, "proxy_size": 16, "hold_out": 2},
-            {"make_report": 1},
+            "searches.mIoU.search.steps",
+            3,
+            {"search_settings": 1, "ask": 1, "trials": 2, "select": 1, "train": 2, "evaluate": 2, **LAST},
         ),
-        (("datasets", "scenes", "split_seed"), 1, None),
+        # Here it is derived from the number of steps, so that is another search from its first step on.
+        (
+            "searches.mAcc.search.steps",
+            4,
+            {
+                "search_settings": 1,
+                "ask": 4,
+                "trials": 10,
+                "rescore": 1,
+                "select": 1,
+                "train": 1,
+                "evaluate": 1,
+                **LAST,
+                "table": 1,
+                "figure": 2,
+            },
+        ),
+        (
+            "datasets.scenes.split_seed",
+            1,
+            {"split_dataset": 1, "ask": 2, "trials": 10, "rescore": 1, "select": 2, "train": 4, "evaluate": 4, **LAST},
+        ),
     ],
-    ids=lambda value: ".".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_changed_key_runs_what_follows_from_it_and_nothing_else(finished, where, value, jobs):
-    arguments = with_config(finished, changed(content("tiny"), *where, value))
-    plan = planned(finished, *arguments)
-    if jobs is None:  # everything but the data itself
-        assert {"split_dataset", "trials", "train", "table"} <= set(plan)
-        assert "prepare_dataset" not in plan
-    else:
-        assert {**plan, "make_report": 1} == {**jobs, "make_report": 1}
-        assert bool(jobs) == bool(plan)
+def test_a_changed_key_runs_what_follows_from_it_and_nothing_else(finished, key, value, jobs):
+    config = changed(content("tiny"), *key.split("."), value)
+    assert planned(finished, *with_config(finished, config)) == jobs
 
 
 def test_a_deleted_result_is_made_again_and_nothing_else(finished):
@@ -131,7 +102,12 @@ def test_a_deleted_result_is_made_again_and_nothing_else(finished):
     kept = path.read_bytes()
     path.rename(path.with_suffix(".away"))
     try:
-        assert planned(finished, "--configfile", str(TINY)) == {"evaluate": 1, "table": 1, "make_report": 1}
+        assert planned(finished, "--configfile", str(TINY)) == {
+            "evaluate": 1,
+            "table": 1,
+            "figure": 2,
+            "make_report": 1,
+        }
     finally:
         path.with_suffix(".away").rename(path)
     assert path.read_bytes() == kept
@@ -147,7 +123,7 @@ def test_tables_alone_need_no_torch(finished, tmp_path):
     made = tmp_path / "results/tiny/tables/main.md"
     before = made.read_bytes()
     made.unlink()
-    done = snakemake(tmp_path, "--configfile", str(TINY), "tables", PYTHONPATH=str(poison))
+    done = snakemake(tmp_path, "tables", "--configfile", str(TINY), PYTHONPATH=str(poison))
     assert done.returncode == 0, done.stdout
     assert made.read_bytes() == before
 
@@ -158,7 +134,7 @@ def test_more_trials_in_a_step_keep_those_that_are_scored(finished, tmp_path):
     first = tmp_path / "results/tiny/searches/mIoU/step-001"
     before = {path.name: path.stat().st_mtime_ns for path in first.glob("trial-*.json")}
     config = changed(content("tiny"), "searches", "mIoU", "search", "trials_per_step", 4)
-    done = snakemake(tmp_path, *with_config(tmp_path, config), *[str(f) for f in _chunks("mIoU", 1, 2)])
+    done = snakemake(tmp_path, *with_config(tmp_path, config), "--", *_chunks("mIoU", 1, 2))
     assert done.returncode == 0, done.stdout
     after = {path.name: path.stat().st_mtime_ns for path in first.glob("trial-*.json")}
     assert len(before) == 3

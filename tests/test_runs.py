@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from small_task import arguments, lines, make_data, small_task, start
+from small_task import arguments, lines, make_data, small_task, start, wait_for
 from torch import nn
 
 from autoseg.cli import main
@@ -17,10 +18,10 @@ from autoseg.data.loaders import collate
 from autoseg.data.prepared import Prepared
 from autoseg.errors import InputError
 from autoseg.evaluation import score, slide
-from autoseg.files import checksum, read_json
+from autoseg.files import checksum, read_json, write_json
 from autoseg.losses import HAND_MADE
 from autoseg.metrics import SegmentationMetrics
-from autoseg.runs import evaluate_run, load_network, load_trained, train_run
+from autoseg.runs import evaluate_run, load_network, load_trained, save_weights, train_run
 from autoseg.surrogates import SurrogateLoss
 
 
@@ -106,6 +107,36 @@ def test_two_processes_train_to_the_losses_of_one_with_the_same_batch_and_merge_
     assert (tmp_path / "two/scores.json").read_bytes() == (tmp_path / "one/scores.json").read_bytes()
 
 
+@pytest.mark.long
+def test_preempted_under_torchrun_the_same_command_goes_on(tmp_path, data):
+    """torchrun passes the signal on and ends with 1, whatever its processes end with: for a cluster, a retry."""
+
+    def torchrun(out: str):
+        options = ["--standalone", "--nproc-per-node", "2", "--signals-to-handle", "SIGTERM,SIGINT,SIGUSR1"]
+        run = ["train", "--loss", "published:mIoU", "--out", str(tmp_path / out), "--quiet"]
+        task = arguments(data, iterations=150, workers=1)
+        return start(*options, "-m", "autoseg", *run, *task, module="torch.distributed.run")
+
+    def finish(process) -> str:
+        _, shown = process.communicate(timeout=120)
+        assert process.returncode == 0, shown
+        return shown
+
+    finish(torchrun("whole"))
+    out = tmp_path / "stopped"
+    for number, least in ((signal.SIGTERM, 20), (signal.SIGUSR1, 60)):
+        process = torchrun("stopped")
+        wait_for(lambda: (out / "log.jsonl").exists() and len(lines(out / "log.jsonl")) > least, process)  # noqa: B023
+        process.send_signal(number)
+        _, shown = process.communicate(timeout=120)
+        assert process.returncode == 1, shown
+        assert "the same command goes on" in shown
+        assert torch.load(out / "checkpoint.pt", weights_only=True)["iteration"] > least
+    finish(torchrun("stopped"))
+    for name in ("weights.safetensors", "run.json"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
 def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path, data, monkeypatch):
     class Three:
         def __enter__(self):
@@ -168,12 +199,37 @@ def test_scores_are_those_of_the_predictions_at_original_size(tmp_path, uneven):
     assert found["run"] == "run"
 
 
+def test_an_evaluation_shows_how_far_it_is_and_names_the_run_by_its_folder(tmp_path, run, data, capsys, monkeypatch):
+    monkeypatch.chdir(run)
+    command = ["evaluate", ".", "--out", str(tmp_path / "scores.json"), *arguments(data)]
+    assert main(command) == 0
+    assert "evaluate: 100%" in capsys.readouterr().err
+    assert read_json(tmp_path / "scores.json")["run"] == "small-ce"
+    assert main([*command, "--quiet"]) == 0
+    assert "evaluate" not in capsys.readouterr().err
+
+
 def test_a_class_that_is_nowhere_has_no_score_of_its_own(tmp_path, run, data):
     found = evaluate_run(small_task(data), run, tmp_path / "scores.json", part="hold_out")
     assert set(found.per_class["BF1"]) == {"ground", "meadow", "roof", "crate", "wire", "pebble"}
     for values in found.per_class.values():
         for value in values.values():
             assert value is None or 0 <= value <= 100
+
+
+def test_a_run_whose_weights_are_not_finite_scores_0(tmp_path, run, data):
+    """Its labels are all the first class, which may well be the most frequent one."""
+    broken = tmp_path / "broken"
+    shutil.copytree(run, broken)
+    trained = load_trained(run)
+    network = load_network(run, trained, torch.device("cpu"))
+    next(network.parameters()).data.fill_(float("nan"))
+    save_weights(network, broken / "weights.safetensors")
+    changes = {"weights": checksum(broken / "weights.safetensors"), "diverged": True}
+    write_json(broken / "run.json", {**trained.model_dump(by_alias=True), **changes})
+    found = evaluate_run(small_task(data), broken, tmp_path / "scores.json", progress=False)
+    assert (set(found.scores.values()), len(found.scores), found.diverged) == ({0.0}, 6, True)
+    assert {value for values in found.per_class.values() for value in values.values()} <= {0.0, None}
 
 
 class Convolution(nn.Module):
@@ -203,7 +259,7 @@ def test_a_sliding_window_equals_the_whole_image_where_it_must():
         assert torch.allclose(slide(Convolution(), images, (8, 8))[inner], Convolution()(images)[inner], atol=1e-6)
 
 
-def test_windows_can_be_asked_for_on_the_command_line(tmp_path, run, data):
+def test_windows_can_be_asked_for_on_the_command_line(tmp_path, run, data, capsys):
     scores = tmp_path / "scores.json"
     window = ["--window", "48", "48"]  # as large as the images
     assert main(["evaluate", str(run), "--out", str(scores), *arguments(data)]) == 0
@@ -211,6 +267,8 @@ def test_windows_can_be_asked_for_on_the_command_line(tmp_path, run, data):
     assert main(["evaluate", str(run), "--out", str(scores), *window, *arguments(data)]) == 0
     assert read_json(scores)["scores"] == whole["scores"]
     assert read_json(scores)["fingerprint"] != whole["fingerprint"]
+    assert main(["evaluate", str(run), "--out", str(scores), "--window", "0", "48", *arguments(data)]) == 2
+    assert "a window of 0 x 48 pixels; expected at least 32 x 32" in capsys.readouterr().err
 
 
 def test_several_processes_counts_add_up_to_those_of_one():
@@ -242,6 +300,13 @@ def test_a_run_that_is_not_there_or_damaged_is_refused(tmp_path, run, data, caps
     (damaged / "weights.safetensors").write_bytes(b"damaged")
     assert main(["evaluate", str(damaged), *arguments(data)]) == 2
     assert "not the weights that" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(tmp_path, data, capsys, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("autoseg.runs.train", lambda *args, **options: pytest.fail("a step was trained"))
+    assert main(["train", "--loss", "ce", "--out", str(tmp_path / "file"), *arguments(data)]) == 2
+    assert "file: cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

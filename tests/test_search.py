@@ -425,11 +425,50 @@ def test_a_whole_search_runs_resumes_and_gives_the_same_bytes(tmp_path: Path, mo
         assert (tmp_path / "straight" / name).read_bytes() == (tmp_path / "resumed" / name).read_bytes()
 
 
-def test_a_collapsed_training_is_a_low_score(tmp_path: Path) -> None:
+def test_a_collapsed_training_is_a_low_score_whatever_the_scale(tmp_path: Path) -> None:
+    """Scores may be negative, where 0 would be the best: it counts as the worst of its step."""
     search = make(steps=1, trials_per_step=4)
-    run_search(tmp_path, search, "tests.toy_objectives:collapse", progress=False)
-    stored = read_json(tmp_path / "step-001" / "trial-2.json")
-    assert (stored["score"], stored["diverged"]) == (0.0, True)
+    run_search(tmp_path / "a", search, "tests.toy_objectives:collapse", progress=False)
+    stored = read_json(tmp_path / "a" / "step-001" / "trial-2.json")
+    assert (stored["score"], stored["scores"], stored["diverged"]) == (None, {}, True)
+    scores = Folder(tmp_path / "a").scored(1).scores
+    assert scores[2] == min(scores) < max(scores) < 0
+    with pytest.raises(InputError, match="every trial of step 1 collapsed without a score"):
+        run_search(tmp_path / "b", search, "tests.toy_objectives:always_collapse", progress=False)
+    with pytest.raises(ValueError, match="only a trial that diverged can be without a score"):
+        TrialScore(number=0, metric="mIoU", score=None)
+
+
+def test_scores_of_another_objective_are_neither_used_nor_overwritten(tmp_path: Path) -> None:
+    search = make(steps=1, trials_per_step=4)
+    run_search(tmp_path, search, "tests.toy_objectives:near", progress=False)
+    before = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*.json"))}
+    with pytest.raises(InputError, match=r"trial-\d.json: scored by another objective.*search in a new folder"):
+        run_search(tmp_path, search, "tests.toy_objectives:report", progress=False)
+    assert {path: path.read_bytes() for path in sorted(tmp_path.rglob("*.json"))} == before
+
+
+def test_curves_to_start_from_are_found_beside_the_settings_and_kept_with_the_search(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    (tmp_path / "settings").mkdir()
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "settings" / "search.json"
+    write_json(config, {"metric": "mIoU", "steps": 2, "trials_per_step": 4, "initial": "start.json"})
+    published("mIoU").save(tmp_path / "settings" / "start.json")
+    published("mIoU-paper").save(tmp_path / "start.json")  # where the command runs: not meant
+    assert main(["ask", "toy", "--step", "1", "--config", "settings/search.json"]) == 0
+    first = read_json("toy/step-001/proposals.json")
+    assert first["mu"] == pytest.approx(published("mIoU").theta, abs=1e-3)
+    assert read_json("toy/search.json")["initial"] == "initial.json"
+    published("mIoU-paper").save(tmp_path / "settings" / "start.json")
+    assert main(["ask", "toy", "--step", "1"]) == 0  # the copy counts, from wherever it is asked
+    monkeypatch.chdir("/")
+    assert main(["ask", str(tmp_path / "toy"), "--step", "1"]) == 0
+    assert read_json(tmp_path / "toy/step-001/proposals.json") == first
+    assert main(["ask", str(tmp_path / "toy"), "--step", "1", "--config", str(config)]) == 2
+    assert "started with other settings (initial)" in capsys.readouterr().err
+    assert Surrogate.load(tmp_path / "toy/initial.json").theta == published("mIoU").theta
 
 
 def test_a_killed_search_continues(config: Path, tmp_path: Path) -> None:

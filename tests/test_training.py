@@ -6,7 +6,7 @@ import math
 import os
 import signal
 import sys
-import types
+import time
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from autoseg.cli import main
 from autoseg.config import PROTOCOLS, Training, training
 from autoseg.errors import InputError, Preempted
 from autoseg.files import checksum
+from autoseg.logs import TensorBoard
 from autoseg.losses import build_loss
 from autoseg.networks import build_network
 from autoseg.tasks import OpenTask
@@ -89,6 +90,9 @@ def test_protocols_are_valid_and_settings_are_checked():
         training("paper", iteration=3)
     with pytest.raises(InputError, match="batch_size 32 cannot be processed in 3 equal parts"):
         training("paper-proxy", accumulate=3)
+    for key, value in (("crop", [0, 32]), ("crop", [32, -5]), ("short_side", 7), ("seed", 2**63), ("lr", math.nan)):
+        with pytest.raises(InputError, match=key):
+            training("paper-proxy", **{key: value})
 
 
 def test_a_step_is_torchs_sgd_on_the_loss_of_both_heads_with_faster_heads():
@@ -116,6 +120,25 @@ def test_accumulated_parts_make_the_step_of_the_whole_batch():
 
     train(parts, build_loss("ce"), halves, settings(accumulate=2), device=CPU)
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
+
+
+def test_a_loss_is_computed_in_float32_whatever_the_networks_arithmetic():
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network, self.parameter_groups = (network := fresh()), network.parameter_groups
+
+        def forward(self, images):
+            return tuple(logits.bfloat16() for logits in self.network(images))
+
+    class Looks(nn.Module):
+        def forward(self, logits, masks):
+            seen.append(logits.dtype)
+            return logits.square().mean()
+
+    seen: list[torch.dtype] = []
+    train(Half(), Looks(), from_memory, settings(iterations=1), device=CPU)
+    assert seen == [torch.float32] * 2
 
 
 def test_a_clipped_gradient_moves_the_weights_no_further_than_its_norm():
@@ -176,12 +199,30 @@ def test_an_unreadable_checkpoint_falls_back_to_the_one_before(tmp_path, capsys,
     assert "checkpoint.pt: not readable as a checkpoint" in capsys.readouterr().err
 
 
+def test_what_a_kill_while_writing_left_is_cleared_away(tmp_path):
+    for torn in (".checkpoint.new.abc.part", ".checkpoint.new.def.part", "checkpoint.new"):
+        (tmp_path / torn).write_bytes(b"torn")
+    checkpoint = interrupted(tmp_path, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
+    (tmp_path / ".checkpoint.new.abc.part").write_bytes(b"torn")
+    checkpoint.remove()
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_checkpoint_of_another_fingerprint_is_not_used(tmp_path, capsys):
     interrupted(tmp_path, 2)
     other = Checkpoint(tmp_path / "checkpoint.pt", "another mark")
     outcome = train(fresh(), build_loss("ce"), from_memory, settings(), device=CPU, checkpoint=other)
     assert len(outcome.losses) == 6
     assert "made with other settings or data" in capsys.readouterr().err
+
+
+def test_processes_that_find_different_checkpoints_are_stopped(tmp_path, monkeypatch):
+    """Two nodes whose folder is not the same one: the other process has found none."""
+    checkpoint = interrupted(tmp_path, 3)
+    monkeypatch.setattr("autoseg.training._reduced", lambda value, world: value)
+    with pytest.raises(InputError, match=r"different checkpoints \(this one step 3\)"):
+        train(fresh(), build_loss("ce"), from_memory, settings(), device=CPU, world=2, checkpoint=checkpoint)
 
 
 def weights_of(data, out, **changes) -> str:
@@ -206,11 +247,7 @@ def test_killed_in_the_middle_the_same_command_ends_with_the_same_bytes(tmp_path
     assert main(command) == 0
     assert checksum(out / "weights.safetensors") == expected
     assert (out / "run.json").read_bytes() == (tmp_path / "whole/run.json").read_bytes()
-    assert sorted(path.name for path in out.iterdir() if ".part" not in path.name) == [
-        "log.jsonl",
-        "run.json",
-        "weights.safetensors",
-    ]
+    assert sorted(path.name for path in out.iterdir()) == ["log.jsonl", "run.json", "weights.safetensors"]
     log = lines(out / "log.jsonl")
     assert [line["iteration"] for line in log] == list(range(1, 81))
     assert [line["loss"] for line in log] == [line["loss"] for line in lines(tmp_path / "whole/log.jsonl")]
@@ -231,6 +268,20 @@ def test_a_preempted_run_saves_exits_with_75_and_goes_on(tmp_path, data):
     assert 20 < done < 80
     assert main(command) == 0
     assert checksum(out / "weights.safetensors") == weights_of(data, tmp_path / "whole", **changes)
+
+
+def test_a_training_that_fails_does_not_wait_for_its_workers(data):
+    """They outlive a preemption's signals, but not the end of their parent, whatever it was."""
+    code = (
+        "import sys; from small_task import small_task; from autoseg.tasks import OpenTask\n"
+        "opened = OpenTask(small_task(sys.argv[1], workers=2))\n"
+        "batches = iter(opened.batches(opened.data.read, opened.split.train, 0))\n"
+        "next(batches); raise RuntimeError('a bug')"
+    )
+    process = start(code, str(data), module=None)
+    _, shown = process.communicate(timeout=60)
+    assert process.returncode == 1, shown
+    assert shown.endswith("RuntimeError: a bug\n")
 
 
 # ---- Collapse and failure ------------------------------------------------------------------------------------------
@@ -258,6 +309,23 @@ def test_out_of_memory_is_an_error_with_its_cure_never_an_outcome(error):
 
     with pytest.raises(InputError, match="out of memory with 2 images of 16 x 16 at once; set accumulate to 2"):
         train(fresh(), Fails(3, fail), from_memory, settings(), device=CPU)
+
+
+def test_the_cure_is_one_that_can_be_taken():
+    """A single image cannot be divided further."""
+
+    def fail(loss):
+        raise MemoryError
+
+    with pytest.raises(InputError, match="out of memory with 1 images of 16 x 16 at once; take more or larger GPUs"):
+        train(fresh(), Fails(3, fail), from_memory, settings(accumulate=2), device=CPU)
+
+
+def test_a_batch_too_small_for_batch_statistics_is_refused_in_a_sentence():
+    """DeepLabv3+ has a mean over the whole image, which for one image is one value."""
+    one = [(torch.zeros(1, 3, 16, 16), torch.zeros(1, 16, 16, dtype=torch.int64))]
+    with pytest.raises(InputError, match="1 image at once is too little for this network's batch statistics"):
+        train(fresh("deeplabv3plus-r18"), build_loss("ce"), lambda start: one, settings(batch_size=1), device=CPU)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes do not fit"), NotImplementedError("shapes do not fit")])
@@ -302,28 +370,37 @@ def test_a_full_disk_ends_in_a_sentence_and_loses_no_checkpoint(disk, tmp_path, 
 # ---- Settings that change nothing, logs, compile -------------------------------------------------------------------
 
 
-def test_tensorboard_gets_the_lines_of_the_log_and_is_missed_in_a_sentence(tmp_path, data, monkeypatch, capsys):
-    points = []
+def points(folder) -> list[tuple[int, float]]:
+    """The curve of the loss, as TensorBoard shows it."""
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    shown = reader.EventAccumulator(str(folder)).Reload()
+    return [(event.step, event.value) for event in shown.Scalars("loss")]
 
-    class SummaryWriter:
-        def __init__(self, folder, purge_step):
-            points.append((folder, purge_step))
 
-        def add_scalar(self, *point):
-            points.append(point)
+def test_tensorboard_shows_the_lines_of_the_log(tmp_path, data):
+    pytest.importorskip("tensorboard")
+    curves, run = tmp_path / "curves", tmp_path / "run"
+    command = ["train", "--loss", "ce", "--quiet", *arguments(data), "--tensorboard", str(curves), "--out", str(run)]
+    assert main(command) == 0
+    assert points(curves) == [(line["iteration"], pytest.approx(line["loss"])) for line in lines(run / "log.jsonl")]
 
-        def flush(self):
-            pass
 
-    command = ["train", "--loss", "ce", "--quiet", *arguments(data), "--tensorboard", "curves", "--out"]
+def test_tensorboard_forgets_the_steps_that_a_resumed_training_repeats(tmp_path):
+    pytest.importorskip("tensorboard")
+    for run in ((1, 2, 3), (2, 3)):
+        log = TensorBoard(tmp_path)
+        for step in run:
+            log({"iteration": step, "loss": float(len(run))})
+        log.writer.close()
+        time.sleep(1.1)  # a file of events is named by the second
+    assert points(tmp_path) == [(1, 3.0), (2, 2.0), (3, 2.0)]
+
+
+def test_a_missing_tensorboard_is_missed_in_a_sentence(tmp_path, data, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    assert main([*command, str(tmp_path / "a")]) == 2
+    command = ["train", "--loss", "ce", *arguments(data), "--tensorboard", str(tmp_path), "--out", str(tmp_path / "a")]
+    assert main(command) == 2
     assert "--tensorboard needs the package tensorboard" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=SummaryWriter))
-    assert main([*command, str(tmp_path / "b")]) == 0
-    assert points[0] == ("curves", 1)
-    losses = [(name, value, step) for name, value, step in points[1:] if name == "loss"]
-    assert losses == [("loss", line["loss"], line["iteration"]) for line in lines(tmp_path / "b/log.jsonl")]
 
 
 def test_the_same_batches_come_from_any_number_of_workers(data):

@@ -56,12 +56,18 @@ def _prepared() -> Subject:
 def _task() -> Subject:
     def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--out", default=".", metavar="DIR", help="where results will be written (default: here)")
+        parser.add_argument(
+            "--source",
+            choices=("files", "cache"),
+            default="cache",
+            help="what is read: the cache, as by `autoseg trials` (default), or original files, as by `autoseg train`",
+        )
         add_task_arguments(parser, "paper-proxy")
 
     def check(args: argparse.Namespace) -> list[Problem]:
         from autoseg.tasks import check_task
 
-        return check_task(task_of(args), args.out)
+        return check_task(task_of(args), args.out, args.source)
 
     return Subject(
         "a training: its device, weights, data and disk (the arguments of `autoseg train`)", arguments, check

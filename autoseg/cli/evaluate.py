@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--predictions", metavar="DIR", help="write the predicted label maps here, as palette PNGs")
     parser.add_argument("--name", help="what the run is called in the file (default: its folder's name)")
+    parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
     add_task_arguments(parser, "paper")
 
 
@@ -40,6 +41,7 @@ def run(args: argparse.Namespace) -> None:
         window=tuple(args.window) if args.window else None,
         predictions=args.predictions,
         name=args.name,
+        progress=not args.quiet,
     )
     if found is not None:
         print("  ".join(f"{name} {value:.2f}" for name, value in found.scores.items()), file=sys.stderr)

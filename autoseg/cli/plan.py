@@ -39,6 +39,9 @@ def run(args: argparse.Namespace) -> None:
 
     if args.trials_per_job < 1 or args.runs < 0:
         raise InputError("--trials-per-job is at least 1, and --runs at least 0.")
+    for seconds in (args.seconds_per_step, args.run_seconds_per_step):
+        if seconds is not None and not 0 < seconds < float("inf"):
+            raise InputError(f"a step of {seconds:g} seconds; expected a positive number.")
     if not args.search and not args.runs:
         raise InputError("nothing to plan: give --search FILE, --runs N, or both.")
     proxy = task_of(args)

@@ -1,10 +1,15 @@
-"""Write a table from score files: <out>.md, <out>.csv and <out>.html. Needs neither torch nor a GPU."""
+"""Write a table as <out>.md, <out>.csv, <out>.tex and <out>.html, or print it in markdown. Needs no torch, no GPU.
+
+autoseg table --config workflow/config/demo.yaml --table main       from what is in results/demo so far
+autoseg table --published main                                      a table of the paper itself
+autoseg table a/scores.json b/scores.json --table JSON --out STEM   what the pipeline does
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
 
+from autoseg.cli.parts import add_config_arguments, as_part, open_results
 from autoseg.errors import InputError
 
 HELP = "write a table from score files"
@@ -12,21 +17,43 @@ HELP = "write a table from score files"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
-    parser.add_argument(
-        "scores", nargs="*", metavar="FILE", help="scores.json files, as `autoseg evaluate` writes them"
-    )
-    parser.add_argument("--table", required=True, metavar="JSON", help="the table's part of the config, as JSON")
-    parser.add_argument("--out", required=True, metavar="STEM", help="where to write, without .md, .csv, .html")
+    parser.add_argument("scores", nargs="*", metavar="FILE", help="scores.json files, for a table given as JSON")
+    parser.add_argument("--table", metavar="NAME|JSON", help="a table of --config, or such a part of a config as JSON")
+    add_config_arguments(parser)
+    parser.add_argument("--published", metavar="NAME", help="instead: a table of the paper, such as main")
+    parser.add_argument("--searches", metavar="DIR", help="the searches' folders, for a JSON table with hours")
+    parser.add_argument("--out", metavar="STEM", help="where to write, without .md, .csv, .tex, .html")
+    parser.add_argument("--strict", action="store_true", help="stop at a missing, broken or foreign score file")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
-    from autoseg.config import parse
-    from autoseg.pipeline import Table
-    from autoseg.tables import write_table
+    import sys
 
-    try:
-        content = json.loads(args.table)
-    except ValueError as error:
-        raise InputError(f"--table: not readable as JSON ({error}).") from None
-    write_table(parse(Table, content, "--table"), args.scores, args.out)
+    from autoseg.config import parse
+    from autoseg.paper import formats
+    from autoseg.paper.tables import fill, printed, read_scores
+    from autoseg.pipeline import Table
+
+    if args.published == "metrics":
+        print(formats.definitions(), end="")
+        return
+    problems: list[str] = []
+    if args.published:
+        filled = printed(args.published)
+    elif not args.table:
+        raise InputError("which table? Give --table NAME with --config FILE, or --published NAME.")
+    elif (table := as_part(args.table, "--table", lambda content: parse(Table, content, "--table"))) is not None:
+        read = read_scores(table, args.scores, args.strict)
+        problems = read.problems
+        command = f"snakemake --cores all {args.out}.md" if args.out else "snakemake --cores all tables"
+        filled = fill(table, read, searches=args.searches, command=command)
+    else:
+        filled, read = open_results(args).filled(args.table, args.strict)
+        problems = read.problems
+    for problem in problems:
+        print(f"autoseg table: skipped {problem}", file=sys.stderr)
+    if args.out:
+        formats.write(filled, args.out)
+    else:
+        print(formats.markdown(filled), end="")

@@ -118,7 +118,7 @@ class PhotometricDistortion(A.ImageOnlyTransform):
 
 
 class Augmentation:
-    """What a training sample goes through; equal random generators give equal samples.
+    """What a training sample goes through: `ScaledCrop` with its options, flip, photometric distortion.
 
     The proxy task of the paper is `Augmentation(short_side=128, crop=(128, 128))` on the cache, its retraining on VOC
     `Augmentation(short_side=512, crop=(512, 512))` on the original files.
@@ -128,12 +128,12 @@ class Augmentation:
         self,
         short_side: int,
         crop: tuple[int, int],
-        scale: tuple[float, float] = (0.5, 2.0),
-        max_share: float = 0.75,
+        *,
         flip: float = 0.5,
         photometric: bool = True,
+        **cropping: Any,
     ) -> None:
-        steps: list[A.BasicTransform] = [ScaledCrop(short_side, crop, scale, max_share), A.HorizontalFlip(p=flip)]
+        steps: list[A.BasicTransform] = [ScaledCrop(short_side, crop, **cropping), A.HorizontalFlip(p=flip)]
         if photometric:
             steps.append(PhotometricDistortion())
         self.crop = crop

@@ -8,7 +8,9 @@ True
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -172,9 +174,19 @@ def _common(workers: int, size: tuple[int, int] | None = None) -> dict[str, Any]
 
 
 def _outlive_signals(worker: int) -> None:
-    """Let a worker ignore the signals of a preemption: a cluster sends them to every process of a job.
+    """Let a worker outlive the signals of a preemption, which a cluster sends to every process of a job.
 
-    The main process answers them and then ends its workers itself.
+    The main process answers them, and ends its workers itself: by SIGTERM too where it failed, so a worker must tell
+    who sent one. Ignoring them all would keep a failed job waiting for its workers for ever.
     """
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)
+    if not hasattr(signal, "sigwaitinfo"):  # macOS, which is no cluster: torch's own handlers stay
+        return
+    numbers, parent = (signal.SIGTERM, signal.SIGUSR1), os.getppid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # in all threads: those started later inherit it
+
+    def wait() -> None:
+        while signal.sigwaitinfo(numbers).si_pid != parent:
+            pass
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()

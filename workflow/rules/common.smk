@@ -170,3 +170,9 @@ def figure_inputs(w):
     found = [f"{OUT}/searches/{search}/surrogate.json" for search in figure_searches(figure)]
     found += scores(figure_runs(figure))
     return found + ([f"{OUT}/tables/{figure.table}.csv"] if figure.kind == "proxies" else [])
+
+
+def figure_window(figure):
+    """Return the sliding window of a gallery's networks as arguments."""
+    size = P.retrainings[figure.retraining].window if figure.kind == "gallery" else None
+    return f"--window {size[0]} {size[1]}" if size else ""

@@ -1,4 +1,10 @@
-# Tables and the report, from scores.json and the searches' files alone: no torch.
+# Tables, figures and the report, from scores.json and the searches' files alone: no torch, but for galleries.
+
+from autoseg.paper.tables import with_targets
+
+METRICS = {search: P.search(search).metric for search in P.searches}
+# For the report's commands; not in `params`, where the place of a config would make a report out of date.
+CONFIG_FILE = " ".join(os.path.relpath(path) for path in workflow.overwrite_configfiles)
 
 
 rule table:
@@ -7,7 +13,13 @@ rule table:
     output:
         md=f"{OUT}/tables/{{table}}.md",
         csv=f"{OUT}/tables/{{table}}.csv",
-        html=f"{OUT}/tables/{{table}}.html",
+        tex=f"{OUT}/tables/{{table}}.tex",
+        html=report(
+            f"{OUT}/tables/{{table}}.html",
+            caption="../report/table.rst",
+            category="Tables",
+            labels={"table": "{table}"},
+        ),
     log:
         f"{OUT}/logs/tables/{{table}}.log",
     benchmark:
@@ -16,18 +28,47 @@ rule table:
     conda:
         ENV
     params:
-        table=lambda w: to_json(P.tables[w.table].model_dump()),
+        table=lambda w: to_json(with_targets(P.tables[w.table], METRICS).model_dump()),
         stem=lambda w, output: output.md.removesuffix(".md"),
     shell:
-        "{AUTOSEG} table {input:q} --table {params.table:q} --out {params.stem:q} 2> {log:q}"
+        "{AUTOSEG} table {input:q} --table {params.table:q} --searches {OUT}/searches --out {params.stem:q} 2> {log:q}"
+
+
+rule figure:
+    input:
+        figure_inputs,
+    output:
+        png=f"{OUT}/figures/{{figure}}.png",
+        svg=report(
+            f"{OUT}/figures/{{figure}}.svg",
+            caption="../report/figure.rst",
+            category="Figures",
+            labels={"figure": "{figure}"},
+        ),
+    log:
+        f"{OUT}/logs/figures/{{figure}}.log",
+    benchmark:
+        f"{OUT}/logs/figures/{{figure}}.tsv"
+    conda:
+        ENV
+    resources:
+        runtime=lambda w, attempt: 30 * attempt,
+        mem_mb=lambda w, attempt: 8000 * attempt,
+    params:
+        figure=lambda w: to_json(P.figures[w.figure].model_dump()),
+        window=lambda w: figure_window(P.figures[w.figure]),
+        stem=lambda w, output: output.png.removesuffix(".png"),
+    shell:
+        "{AUTOSEG} figure --figure {params.figure:q} --results {OUT} {params.window} --out {params.stem:q} 2> {log:q}"
 
 
 rule make_report:
     input:
         tables=expand("{out}/tables/{table}.html", out=OUT, table=P.tables),
+        figures=expand("{out}/figures/{figure}.svg", out=OUT, figure=P.figures),
         surrogates=expand("{out}/searches/{search}/surrogate.json", out=OUT, search=P.searches),
     output:
-        f"{OUT}/report.html",
+        report(f"{OUT}/report.html", caption="../report/report.rst", category="Report"),
     log:
         f"{OUT}/logs/report.log",
     benchmark:
@@ -36,10 +77,7 @@ rule make_report:
     conda:
         ENV
     params:
-        title=P.name,
-        searches=[f"{OUT}/searches/{search}" for search in P.searches],
         # Without what changes no result: that should not make a report out of date.
-        config=lambda w: to_json(P.model_dump(mode="json", exclude={"workers"})),
+        config=lambda w: to_json(P.model_dump(mode="json", exclude={"workers"}, exclude_defaults=True)),
     shell:
-        "{AUTOSEG} report --title {params.title:q} --tables {input.tables:q} --searches {params.searches:q} "
-        "--config {params.config:q} --out {output:q} 2> {log:q}"
+        "{AUTOSEG} report --config {params.config:q} --config-file {CONFIG_FILE:q} --results {OUT} --out {output:q} 2> {log:q}"

@@ -1,0 +1,55 @@
+"""Draw a figure as <out>.png and <out>.svg; what is not computed yet is left out, and the figure says so.
+
+autoseg figure --config workflow/config/demo.yaml --figure curves --out curves   from what is in results/demo so far
+autoseg figure --figure JSON --results results/demo --out STEM                   what the pipeline does
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from autoseg.cli.parts import add_config_arguments, as_part, open_results
+from autoseg.errors import InputError
+
+HELP = "draw a figure from searches, scores or trained networks"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's arguments."""
+    parser.add_argument(
+        "--figure", required=True, metavar="NAME|JSON", help="a figure of --config, or such a part of a config as JSON"
+    )
+    add_config_arguments(parser)
+    parser.add_argument("--out", required=True, metavar="STEM", help="where to write, without .png, .svg, .pdf")
+    parser.add_argument(
+        "--format",
+        nargs="+",
+        default=["png", "svg"],
+        choices=("png", "svg", "pdf"),
+        help="which files (default png svg)",
+    )
+    parser.add_argument(
+        "--window", type=int, nargs=2, metavar=("H", "W"), help="sliding window of a gallery's networks"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run this verb."""
+    import sys
+
+    from autoseg.errors import unknown
+    from autoseg.paper.figures import parse_figure, write_figure
+
+    plan = as_part(args.figure, "--figure", parse_figure)
+    results, window = args.results, tuple(args.window) if args.window else None
+    if plan is not None and results is None:
+        raise InputError("a figure given as JSON needs --results, the folder that it is drawn from.")
+    if plan is None:
+        opened = open_results(args)
+        results = opened.folder
+        if args.figure not in opened.pipeline.figures:
+            raise unknown("figure", args.figure, opened.pipeline.figures)
+        plan = opened.pipeline.figures[args.figure]
+        window = window or opened.window(plan)
+    for text in write_figure(plan, results, args.out, args.format, window=window):
+        print(f"autoseg figure: {text}", file=sys.stderr)

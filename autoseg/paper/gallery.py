@@ -1,0 +1,116 @@
+"""Galleries: images as trained networks see them, beside the ground truth. The one kind of figure that needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from autoseg.data.loaders import eval_loader
+from autoseg.data.model import VOID, ClassInfo
+from autoseg.data.prepared import Prepared
+from autoseg.data.reading import Array
+from autoseg.data.split import load_split
+from autoseg.errors import InputError
+from autoseg.evaluation import slide
+from autoseg.paper import drawing
+from autoseg.pipeline import GalleryFigure
+from autoseg.runs import load_network, load_trained
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LONGEST = 320  # pixels of a picture's longer side in the figure
+
+
+def spread(ids: Sequence[str], count: int) -> list[str]:
+    """Return `count` ids, evenly spread.
+
+    >>> spread(["a", "b", "c", "d", "e"], 2)
+    ['a', 'e']
+    """
+    count = min(count, len(ids))
+    return [ids[round(k * (len(ids) - 1) / max(count - 1, 1))] for k in range(count)]
+
+
+def gallery_figure(
+    plan: GalleryFigure, results: Path, window: tuple[int, int] | None = None, device: str = "cpu"
+) -> tuple[Figure, list[str]]:
+    """Draw images, ground truth and what the network of each loss predicts, from the runs' weights."""
+    folder = results / "data" / plan.dataset
+    data = Prepared.open(folder)
+    ids = spread(load_split(folder / "split.json", data).val, plan.images)
+    samples = [data.read(name) for name in ids]
+    palette = np.array([*(info.color for info in data.index.classes)], np.uint8)
+    columns: dict[str, list[Array]] = {
+        "Image": [image for image, _ in samples],
+        "Ground truth": [_colours(mask, palette) for _, mask in samples],
+    }
+    lacks, seen = [], {int(label) for _, mask in samples for label in np.unique(mask)}
+    for (label, _), run in zip(plan.losses.items(), plan.runs, strict=True):
+        try:
+            labels = predict(results / "runs" / run.name, data, ids, window, torch.device(device))
+        except InputError as error:
+            lacks.append(f"'{label}' is not shown: {str(error).rstrip('.')}")
+            continue
+        columns[label] = [_colours(found, palette) for found in labels]
+        seen |= {int(c) for found in labels for c in np.unique(found)}
+    ratios = [image.shape[0] / image.shape[1] for image, _ in samples]
+    figure = drawing.new_figure(1.75 * len(columns), 1.75 * sum(ratios) + 0.75)
+    places = figure.subplots(len(ids), len(columns), squeeze=False, gridspec_kw={"height_ratios": ratios})
+    for column, (label, pictures) in zip(places.T, columns.items(), strict=True):
+        column[0].set_title(label)
+        for place, picture in zip(column, pictures, strict=True):
+            place.imshow(_smaller(picture))
+            place.set_axis_off()
+    _legend(figure, [data.index.classes[label] for label in sorted(seen - {VOID})])
+    return figure, lacks
+
+
+@torch.inference_mode()
+def predict(
+    run: Path, data: Prepared, ids: Sequence[str], window: tuple[int, int] | None, device: torch.device
+) -> list[Array]:
+    """Return what a run's network predicts for images at their original size, as `autoseg evaluate` sees them."""
+    trained = load_trained(run)
+    if trained.num_classes != data.num_classes:
+        raise InputError(f"{run}: trained for {trained.num_classes} classes, but the data have {data.num_classes}.")
+    network = load_network(run, trained, device)
+    found = []
+    for images, _ in eval_loader(data.read, ids, workers=0):
+        images = images.to(device)
+        logits = network(images) if window is None else slide(network, images, window)
+        found += [labels.cpu().numpy() for labels in logits.argmax(1)]
+    return found
+
+
+def _colours(labels: Array, palette: Array) -> Array:
+    """Return labels in their classes' colours, void in white, and a thin dark line between areas: seen in grey too."""
+    shown = np.full((*labels.shape, 3), 255, np.uint8)
+    known = labels < len(palette)
+    shown[known] = palette[labels[known]]
+    border = np.zeros(labels.shape, bool)
+    border[:, 1:] |= labels[:, 1:] != labels[:, :-1]
+    border[1:] |= labels[1:] != labels[:-1]
+    shown[border] = shown[border] // 3
+    return shown
+
+
+def _smaller(picture: Array) -> Array:
+    """Return a picture that is not larger than a figure can show; every k-th pixel, so that colours stay."""
+    step = -(-max(picture.shape[:2]) // LONGEST)
+    return picture[::step, ::step]
+
+
+def _hex(colour: tuple[int, int, int]) -> str:
+    return "#" + "".join(f"{c:02x}" for c in colour)
+
+
+def _legend(figure: Figure, classes: Sequence[ClassInfo]) -> None:
+    from matplotlib.patches import Patch
+
+    patches = [Patch(facecolor=_hex(info.color), edgecolor="0.3", label=info.name) for info in classes]
+    figure.legend(handles=patches, loc="outside lower center", ncols=6, fontsize=7)

@@ -1,0 +1,33 @@
+// Tables sort by the column whose head is pressed: first the highest on top, then the lowest, then as they were.
+for (const table of document.querySelectorAll("table")) {
+  const body = table.tBodies[0];
+  if (!body) continue;
+  const before = [...body.rows];
+  const number = (cell) => {
+    const given = cell.dataset.value ?? cell.dataset.paper ?? cell.textContent.trim();
+    return given === "" ? NaN : Number(given);
+  };
+  for (const button of table.querySelectorAll("th button[data-column]")) {
+    button.addEventListener("click", () => {
+      const head = button.closest("th");
+      const column = Number(button.dataset.column);
+      const order = { descending: "ascending", ascending: "none" }[head.getAttribute("aria-sort")] ?? "descending";
+      for (const other of table.querySelectorAll("th[aria-sort]")) other.removeAttribute("aria-sort");
+      let rows = before;
+      if (order !== "none") {
+        head.setAttribute("aria-sort", order);
+        const sign = order === "descending" ? -1 : 1;
+        const numeric = before.some((row) => !Number.isNaN(number(row.cells[column])));
+        rows = [...before].sort((one, other) => {
+          if (!numeric) return -sign * one.cells[column].textContent.localeCompare(other.cells[column].textContent);
+          const a = number(one.cells[column]), b = number(other.cells[column]);
+          // What has no number stays at the end.
+          if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) - Number.isNaN(b);
+          return sign * (a - b);
+        });
+      }
+      table.classList.toggle("sorted", order !== "none");
+      body.append(...rows);
+    });
+  }
+}

@@ -1,0 +1,335 @@
+"""The report: one self-contained page of a pipeline's results, also when half of them are missing. No torch.
+
+It has what was found, beside the paper's: tables, figures, each search's story; and what to know of it: what is
+missing, what failed, what was run where, and how each number is made again.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from autoseg.errors import InputError
+from autoseg.files import atomic
+from autoseg.paper import drawing, facts, formats, published_metrics
+from autoseg.paper.figures import Progress, progress, story_figure, write_figure
+from autoseg.paper.formats import prose
+from autoseg.paper.results import Results
+from autoseg.pipeline import Run, table_runs
+from autoseg.scores_json import Scores
+from autoseg.times import search_time
+
+_OPEN_STORIES = 6  # with more searches than this, each story is folded up
+
+
+def make_all(results: Results) -> None:
+    """Write every table and figure of the config from what is there."""
+    for name in results.pipeline.tables:
+        filled, read = results.filled(name)
+        for problem in read.problems:
+            print(f"autoseg report: skipped {problem}", file=sys.stderr)
+        formats.write(filled, results.folder / "tables" / name)
+    for name, plan in results.pipeline.figures.items():
+        try:
+            write_figure(plan, results.folder, results.folder / "figures" / name, window=results.window(plan))
+        except InputError as error:
+            print(f"autoseg report: figure '{name}' is left out: {error}", file=sys.stderr)
+
+
+def write_report(
+    results: Results, out: str | os.PathLike[str], snakemake_logs: str | os.PathLike[str] = ".snakemake/log"
+) -> None:
+    """Write the page from the results; figures are those in results/<name>/figures."""
+    tables, warnings = _tables(results)
+    figures, missing = _figures(results)
+    found = {name: progress(results.search(name)) for name in results.pipeline.searches}
+    stories = [_story(name, one, results, len(found) <= _OPEN_STORIES) for name, one in found.items()]
+    warnings += missing + [f"{text}." for one in found.values() for text in one.lacks]
+    sections = [
+        ("tables", "Tables", tables),
+        ("figures", "Figures", figures),
+        ("searches", "Searches", stories),
+        ("failures", "Failures and retries", _failures(results, found, Path(snakemake_logs))),
+        ("reproduce", "How to make each number again", _reproduce(results)),
+        ("run", "What was run", _what_was_run(results)),
+        ("metrics", "The metrics", [_metrics()]),
+    ]
+    sections = [section for section in sections if section[2]]
+    contents = "".join(f"<li><a href='#{key}'>{title}</a></li>" for key, title, _ in sections)
+    name = html.escape(results.pipeline.name)
+    head = (
+        f"<header class='top'><h1>{name}</h1><p class='lead'>{_summary(results, found)}</p></header>\n"
+        f"<nav class='contents' aria-label='Contents'><ul>{contents}</ul></nav>\n"
+    )
+    body = "\n".join(f"<h2 id='{key}'>{title}</h2>\n" + "\n".join(parts) for key, title, parts in sections)
+    alarm = "".join(f"<li>{prose(text)}</li>" for text in dict.fromkeys(warnings))
+    notice = f"<div class='warning'><b>To know first</b><ul>{alarm}</ul></div>\n" if alarm else ""
+    page = formats.page(f"autoseg: {results.pipeline.name}", f"{head}<main>\n{notice}{body}\n</main>")
+    with atomic(out) as file:
+        file.write(page)
+
+
+def _summary(results: Results, found: dict[str, Progress]) -> str:
+    runs = len(results.pipeline.runs)
+    scored = len(results.scores(results.pipeline.runs.values()))
+    done = sum(one.answer is not None for one in found.values())
+    trials = sum(len(step.scores) for one in found.values() for step in one.steps)
+    return (
+        f"{scored} of {runs} runs are scored, {done} of {len(found)} searches finished ({trials} trials). "
+        f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by autoseg {facts.versions()['autoseg']}."
+    )
+
+
+# ------------------------------------------------------------------------------------------------ tables and figures
+
+
+def _anchor(run: str) -> str:
+    return "run-" + re.sub(r"[^A-Za-z0-9_-]", "-", run)
+
+
+def _tables(results: Results) -> tuple[list[str], list[str]]:
+    parts, warnings = [], []
+    for name in results.pipeline.tables:
+        filled, read = results.filled(name)
+        parts.append(formats.element(filled, link=lambda run: f"#{_anchor(run)}"))
+        stem = f"tables/{name}"
+        links = ", ".join(f"<a href='{stem}{suffix}'>{suffix[1:]}</a>" for suffix in formats.FORMATS)
+        command = html.escape(results.fills(f"{stem}.md"))
+        parts.append(f"<p class='soft'>Files beside this page: {links}. Made by <code>{command}</code>.</p>")
+        warnings += [f"Table '{name}' skipped {problem}" for problem in read.problems]
+        if missing := len(dict.fromkeys(table_runs(results.table(name)))) - len(read.scores) - len(read.problems):
+            warnings.append(f"Table '{name}': {missing} runs have no scores yet; `{results.fills(f'{stem}.md')}` does.")
+    return parts, warnings
+
+
+def _figures(results: Results) -> tuple[list[str], list[str]]:
+    parts, warnings = [], []
+    for name, plan in results.pipeline.figures.items():
+        target = f"figures/{name}.svg"
+        picture = results.folder / target
+        if plan.kind == "gallery":  # of photographs: smaller as PNG
+            picture = picture.with_suffix(".png")
+        if not picture.exists():
+            warnings.append(f"Figure '{name}' is not drawn yet; `{results.fills(target)}` does.")
+            continue
+        kind = "image/png" if picture.suffix == ".png" else "image/svg+xml"
+        title = plan.title or name
+        parts.append(
+            f"<figure>{_image(picture.read_bytes(), kind, title)}"
+            f"<figcaption>{html.escape(title)}. Made by <code>{html.escape(results.fills(target))}</code>.</figcaption>"
+            "</figure>"
+        )
+    return parts, warnings
+
+
+def _image(content: bytes, kind: str, title: str) -> str:
+    code = base64.b64encode(content).decode()
+    return f"<img alt='{html.escape(title, quote=True)}' src='data:{kind};base64,{code}'>"
+
+
+# ---------------------------------------------------------------------------------------------------------- searches
+
+
+def _story(name: str, found: Progress, results: Results, unfolded: bool) -> str:
+    title = html.escape(name)
+    if found.search is None:
+        return f"<h3>{title}</h3><p>{prose('; '.join(found.lacks))}.</p>"
+    search, steps = found.search, found.steps
+    size = max((len(step.scores) for step in steps), default=0)
+    text = [
+        f"Target {search.metric}, sampler {search.sampler}: {len(steps)} of {found.planned} steps of {size} trials."
+    ]
+    if steps:
+        averages = [step.average for step in steps]
+        best = max(range(len(steps)), key=lambda k: averages[k])
+        text.append(
+            f"The average score went from {100 * averages[0]:.2f} % in the first step to {100 * averages[-1]:.2f} % in "
+            f"the last; the best was {100 * averages[best]:.2f} % in step {best + 1}, the best single trial "
+            f"{100 * max(score for step in steps for score in step.scores):.2f} %."
+        )
+    if found.answer:
+        origin = found.answer.source.removeprefix(f"search '{name}': ")
+        text.append(f"Selected: {origin}.")
+    time = search_time(results.search(name))
+    if time.hours:
+        untimed = f" ({time.untimed} trials have no recorded time)" if time.untimed else ""
+        text.append(f"Its trials took {_hours(time.hours)} on {', '.join(time.devices)}{untimed}.")
+    text += [f"{lack}." for lack in found.lacks]
+    parts = [f"<p>{prose(' '.join(text))}</p>"]
+    if steps:
+        with drawing.style():
+            picture = drawing.picture(story_figure(found), "svg")
+        caption = (
+            "Left: every trial, by step. Right: the curves of the search's mean, the later the darker, and its answer."
+            if search.sampler in ("ppo2", "cmaes")
+            else "Left: every trial, by step. Right: the curves of the search's answer."
+        )
+        image = _image(picture, "image/svg+xml", f"Search {name}")
+        parts.append(f"<figure>{image}<figcaption>{caption}</figcaption></figure>")
+        parts.append(_step_table(found))
+    inner = "".join(parts)
+    return f"<h3>{title}</h3>{inner}" if unfolded else f"<details><summary>{title}</summary>{inner}</details>"
+
+
+def _step_table(found: Progress) -> str:
+    rows = [
+        [str(number), f"{100 * min(s.scores):.2f}", f"{100 * s.average:.2f}", f"{100 * max(s.scores):.2f}"]
+        for number, s in enumerate(found.steps, start=1)
+    ]
+    table = _table(["step", "worst, %", "average, %", "best, %"], rows)
+    return f"<details><summary>Scores by step</summary>{table}</details>"
+
+
+# ------------------------------------------------------------------------------------------- failures, and the rest
+
+
+def _failures(results: Results, found: dict[str, Progress], logs: Path) -> list[str]:
+    lines = []
+    for name in found:
+        if numbers := diverged_trials(results.search(name)):
+            shown = ", ".join(map(str, numbers[:20])) + (", ..." if len(numbers) > 20 else "")
+            count = f"{len(numbers)} trial{'s' * (len(numbers) > 1)}"
+            lines.append(f"Search '{name}': {count} diverged and scored what was left of them ({shown}).")
+    for path in results.scores(results.pipeline.runs.values()):
+        try:
+            scores = Scores.load(path)
+        except InputError:
+            continue  # a table names it above
+        if scores.diverged:
+            lines.append(f"Run `{scores.run}` diverged; its scores are those of the weights it left.")
+    failed, retries = facts.failures(logs, results.pipeline.name)
+    lines += [
+        f"Rule {one.rule} failed {'once' if one.times == 1 else f'{one.times} times'} making `{one.output}`."
+        for one in failed
+    ]
+    if retries:
+        lines.append(f"Snakemake tried {retries} job{'s' * (retries > 1)} again.")
+    if not lines:
+        return ["<p>No training diverged, and no job failed that Snakemake's logs know of.</p>"]
+    return ["<ul>" + "".join(f"<li>{prose(line)}</li>" for line in lines) + "</ul>"]
+
+
+def diverged_trials(folder: Path) -> list[int]:
+    """Return the numbers of a search's trials whose training diverged; what cannot be read is named elsewhere."""
+    found = []
+    for path in folder.glob("*/trial-*.json"):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(content, dict) and content.get("diverged") is True:
+            found.append(int(content.get("number", -1)))
+    return sorted(found)
+
+
+def _reproduce(results: Results) -> list[str]:
+    where: dict[Run, list[str]] = {}
+    for name in results.pipeline.tables:
+        for run in dict.fromkeys(table_runs(results.table(name))):
+            where.setdefault(run, []).append(f"table {name}")
+    for name, plan in results.pipeline.figures.items():
+        for run in getattr(plan, "runs", []):
+            where.setdefault(run, []).append(f"figure {name}")
+    rows = []
+    for run, places in where.items():
+        path = results.run(run) / "scores.json"
+        state = "not yet"
+        if path.exists():
+            try:
+                state = f"scored, fingerprint {Scores.load(path).fingerprint[:12]}"
+            except InputError as error:
+                state = str(error)
+        target = f"runs/{run.name}/scores.json"
+        rows.append(
+            f"<tr id='{_anchor(run.name)}'><th scope='row' class='text'>{html.escape(run.loss)}</th>"
+            f"<td class='text'>{html.escape(f'{run.dataset}, {run.retraining}, seed {run.seed}')}</td>"
+            f"<td class='text'>{html.escape(', '.join(places))}</td><td class='text'>{html.escape(state)}</td>"
+            f"<td class='text'><code>{html.escape(results.fills(target))}</code></td></tr>"
+        )
+    heads = _heads(["loss", "trained on", "shown in", "state", "made by"])
+    return [
+        "<p>Delete a file and run its command: it, and what it needs, is made again. On a CPU to the same bytes.</p>",
+        f"<div class='scroll' tabindex='0'><table><thead><tr>{heads}</tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table></div>",
+    ]
+
+
+def _what_was_run(results: Results) -> list[str]:
+    devices = sorted({d for name in results.pipeline.searches for d in search_time(results.search(name)).devices})
+    known = {
+        "config": f"`{results.config}`" if results.config else "",
+        "command": f"`{results.command}`",
+        "commit": facts.commit() or "",
+        "versions": ", ".join(f"{name} {version}" for name, version in facts.versions().items()),
+        "trials ran on": ", ".join(devices),
+        "this page was made on": facts.machine(),
+    }
+    listed = "".join(f"<dt>{key}</dt><dd>{prose(value)}</dd>" for key, value in known.items() if value)
+    parts = [f"<dl class='facts'>{listed}</dl>"]
+    if stages := facts.stages(results.folder / "logs"):
+        rows = [[stage.name, str(stage.jobs), _hours(stage.hours), f"{stage.memory:.2f}"] for stage in stages]
+        parts.append("<h3>Time</h3>")
+        parts.append(_table(["stage", "jobs", "time of all jobs", "greatest memory, GB"], rows, words=1))
+    config = html.escape(_config_text(results))
+    parts.append(f"<details><summary>The config, every search written out</summary><pre>{config}</pre></details>")
+    return parts
+
+
+def _config_text(results: Results) -> str:
+    content = results.pipeline.model_dump(mode="json", exclude_defaults=True)
+    try:
+        import yaml
+    except ImportError:
+        return json.dumps(content, indent=2)
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _metrics() -> str:
+    table = published_metrics()
+    rows = "".join(
+        f"<tr><th scope='row' class='text'>{row.metric}</th><td class='text'>{html.escape(row.name + row.mark)}</td>"
+        f"<td class='text'>{html.escape(row.plain)}</td></tr>"
+        for row in table.rows
+    )
+    notes = "".join(f"<li>{note.row}: {html.escape(note.text)}</li>" for note in table.notes)
+    return (
+        f"<p class='soft'>{html.escape(table.caption)} ŷ is the prediction, y the ground truth.</p>"
+        f"<div class='scroll' tabindex='0'><table><tbody>{rows}</tbody></table></div><ul class='soft'>{notes}</ul>"
+    )
+
+
+def _hours(hours: float) -> str:
+    """Return a time to read.
+
+    >>> _hours(0.001), _hours(0.5), _hours(20)
+    ('4 s', '30.0 min', '20.0 h')
+    """
+    if hours >= 1:
+        return f"{hours:.1f} h"
+    return f"{60 * hours:.1f} min" if hours >= 1 / 60 else f"{3600 * hours:.0f} s"
+
+
+def _heads(names: Iterable[str]) -> str:
+    return "".join(
+        f"<th scope='col' class='text'><button type='button' data-column='{k}'>{html.escape(name)}</button></th>"
+        for k, name in enumerate(names)
+    )
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 0) -> str:
+    """Return a small table; the first `words` columns are words, the others numbers."""
+    top = "".join(f"<th scope='col'{' class=text' if k < words else ''}>{head}</th>" for k, head in enumerate(heads))
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{' class=text' if k < words else ''}>{html.escape(c)}</td>" for k, c in enumerate(row))
+        + "</tr>"
+        for row in rows
+    )
+    return f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"

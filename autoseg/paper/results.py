@@ -1,0 +1,76 @@
+"""What a pipeline has in results/<name> so far, found by its config: for tables, figures and the report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+from autoseg.config import read
+from autoseg.errors import InputError, unknown
+from autoseg.paper.tables import Filled, Read, fill, read_scores, with_targets
+from autoseg.pipeline import Figure, GalleryFigure, Pipeline, Run, Table, load_pipeline, table_runs
+
+
+class Results:
+    """A config and its results; `config` is the config's file, where it is one."""
+
+    def __init__(self, pipeline: Pipeline, folder: str | os.PathLike[str] | None = None, config: str = "") -> None:
+        self.pipeline, self.config = pipeline, config
+        self.folder = Path(folder or Path("results") / pipeline.name)
+
+    @classmethod
+    def open(cls, config: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Results:
+        """Open the results of a config file."""
+        return cls(load_pipeline(read(config), str(config)), folder, str(config))
+
+    @property
+    def command(self) -> str:
+        """How Snakemake is called with this config; the demo is what it runs without being told."""
+        demo = not self.config or Path(self.config).name == "demo.yaml"
+        return "snakemake --cores all" + ("" if demo else f" --configfile {self.config}")
+
+    @cached_property
+    def metrics(self) -> dict[str, str]:
+        """The metric of every search."""
+        return {name: self.pipeline.search(name).metric for name in self.pipeline.searches}
+
+    def table(self, name: str) -> Table:
+        """Return a table of the config, with the targets of its losses."""
+        if name not in self.pipeline.tables:
+            raise unknown("table", name, self.pipeline.tables)
+        return with_targets(self.pipeline.tables[name], self.metrics)
+
+    def run(self, run: Run) -> Path:
+        """Return the folder of a run."""
+        return self.folder / "runs" / run.name
+
+    def search(self, name: str) -> Path:
+        """Return the folder of a search."""
+        return self.folder / "searches" / name
+
+    def scores(self, runs: Iterable[Run]) -> list[Path]:
+        """Return the score files of runs that are there."""
+        paths = (self.run(run) / "scores.json" for run in dict.fromkeys(runs))
+        return [path for path in paths if path.exists()]
+
+    def window(self, figure: Figure) -> tuple[int, int] | None:
+        """Return the sliding window that a figure's networks are evaluated with."""
+        return self.pipeline.retrainings[figure.retraining].window if isinstance(figure, GalleryFigure) else None
+
+    def fills(self, target: str) -> str:
+        """Return the command that makes a file of the results."""
+        return f"{self.command} {self.folder / target}"
+
+    def filled(self, name: str, strict: bool = False) -> tuple[Filled, Read]:
+        """Return a table with the numbers that are there, and what was read for it."""
+        table = self.table(name)
+        found = self.scores(table_runs(table))
+        if strict and (missing := len(dict.fromkeys(table_runs(table))) - len(found)):
+            raise InputError(
+                f"table '{name}': {missing} runs have no scores yet; `{self.fills(f'tables/{name}.md')}` does."
+            )
+        scores = read_scores(table, found, strict)
+        command = self.fills(f"tables/{name}.md")
+        return fill(table, scores, searches=self.folder / "searches", command=command), scores
