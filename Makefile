@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export NO_ALBUMENTATIONS_UPDATE := 1
 
-.PHONY: help venv demo resume test test-slurm test-long lint reference format bench bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic bench-dag bench-demo bench-slurm clean
+# Every target that has a line of help.
+.PHONY: $(shell sed -nE 's/^([a-z-]+):.*##.*/\1/p' $(MAKEFILE_LIST))
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -43,6 +44,15 @@ lint: venv  ## ruff (format and lint), mypy, snakefmt and Snakemake's own lint
 
 reference: venv  ## write the config's JSON schema and reference anew
 	$(BIN)/python -m autoseg.reference
+
+docs: venv  ## the documentation as a static site, site/index.html; a broken link is an error
+	$(BIN)/python -m mkdocs build --strict --quiet
+
+optunahub: venv  ## the sampler as a package for OptunaHub, in dist/optunahub
+	$(BIN)/python hub/assemble.py
+
+coverage: venv  ## the test suite, and which lines of autoseg/ it leaves out
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long' --cov=autoseg --cov-report=term-missing:skip-covered
 
 format: venv  ## rewrite the sources in the house style
 	$(BIN)/ruff format .

@@ -20,7 +20,7 @@ from tempfile import NamedTemporaryFile
 from autoseg.errors import InputError, unknown
 from autoseg.problems import Problem
 
-PROFILE = "workflow/profiles/slurm/config.yaml"
+PROFILE = "slurm/config.yaml"
 LONGEST_WAIT = 180  # seconds between two looks at the jobs' states, at most: fixed in the executor plugin
 SHARED = (
     "nfs",

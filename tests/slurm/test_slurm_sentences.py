@@ -12,7 +12,7 @@ from tests.pipeline_runs import ROOT, TINY, environment, snakemake
 from tests.slurm.cluster import output
 
 pytestmark = pytest.mark.slurm
-PLACE = "workflow/profiles/slurm/config.yaml"
+PLACE = "slurm/config.yaml"
 
 
 @pytest.mark.parametrize(
