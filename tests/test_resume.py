@@ -55,7 +55,7 @@ LAST = {"table": 2, "figure": 6, "make_report": 1}
         ("workers", 1, {}),
         ("tables.main.title", "Another title", {"table": 1, "make_report": 1}),
         ("datasets.more", MORE, {"make_report": 1}),
-        ("searches.BIoU", BIOU, {"search_settings": 1, "ask": 2, "trials": 2, "select": 1, "make_report": 1}),
+        ("searches.BIoU", BIOU, {"ask": 2, "trials": 2, "select": 1, "make_report": 1}),
         ("retrainings.tiny.training.lr", 0.04, {"train": 4, "evaluate": 4, **LAST, "figure": 3}),
         (
             "proxies.tiny.training.lr",
@@ -66,14 +66,13 @@ LAST = {"table": 2, "figure": 6, "make_report": 1}
         (
             "searches.mIoU.search.steps",
             3,
-            {"search_settings": 1, "ask": 1, "trials": 2, "select": 1, "train": 2, "evaluate": 2, **LAST},
+            {"ask": 1, "trials": 2, "select": 1, "train": 2, "evaluate": 2, **LAST},
         ),
         # Here it is derived from the number of steps, so that is another search from its first step on.
         (
             "searches.mAcc.search.steps",
             4,
             {
-                "search_settings": 1,
                 "ask": 4,
                 "trials": 10,
                 "rescore": 1,
@@ -178,7 +177,7 @@ def storm(
 
 def test_ten_kills_change_no_byte_and_nothing_finished_is_trained_again(finished, tmp_path):
     arguments = ("--configfile", str(TINY))
-    seen = storm(tmp_path, arguments, kills=10, seed=0, timeout=120)
+    seen = storm(tmp_path, arguments, kills=10, seed=0, timeout=600)
     snakemake(tmp_path, *arguments, "--unlock")
     done = snakemake(tmp_path, *arguments, "--rerun-incomplete")
     assert done.returncode == 0, done.stdout
