@@ -1,4 +1,5 @@
-# Every target sets up what it needs in .venv; nothing else on the machine is touched.
+# Every target sets up what it needs in .venv; nothing else on the machine is touched, but by test-slurm, test-long and
+# bench-slurm: as root, they install SLURM, and put its configuration in place for as long as they run.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +7,8 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export NO_ALBUMENTATIONS_UPDATE := 1
 
-.PHONY: help venv demo test test-long lint reference format bench bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic bench-dag bench-demo clean
+# Every target that has a line of help.
+.PHONY: $(shell sed -nE 's/^([a-z-]+):.*##.*/\1/p' $(MAKEFILE_LIST))
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -21,11 +23,17 @@ $(VENV)/.installed: pyproject.toml envs/constraints.txt
 demo: venv  ## the whole pipeline on synthetic scenes, in minutes: results/demo/report.html
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --cores all --rerun-incomplete --quiet rules host
 
-test: venv  ## the test suite (fast, deterministic)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long'
+resume: venv  ## bring the run that was started last back, after a kill or a power cut
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/autoseg resume
 
-test-long: venv  ## what takes minutes: storms of kills, long comparisons
-	$(BIN)/python -m pytest -m long
+test: venv  ## the test suite (fast, deterministic)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long and not slurm'
+
+test-slurm: venv  ## the pipeline on a real two-node SLURM on this machine, installed and started for it (needs root and Debian)
+	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m pytest -m 'slurm and not long'
+
+test-long: venv  ## what takes minutes: storms of kills, long comparisons, the demo on a SLURM cluster
+	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m pytest -m long
 
 lint: venv  ## ruff (format and lint), mypy, snakefmt and Snakemake's own lint
 	$(BIN)/ruff format --check .
@@ -36,6 +44,15 @@ lint: venv  ## ruff (format and lint), mypy, snakefmt and Snakemake's own lint
 
 reference: venv  ## write the config's JSON schema and reference anew
 	$(BIN)/python -m autoseg.reference
+
+docs: venv  ## the documentation as a static site, site/index.html; a broken link is an error
+	$(BIN)/python -m mkdocs build --strict --quiet
+
+optunahub: venv  ## the sampler as a package for OptunaHub, in dist/optunahub
+	$(BIN)/python hub/assemble.py
+
+coverage: venv  ## the test suite, and which lines of autoseg/ it leaves out
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long' --cov=autoseg --cov-report=term-missing:skip-covered
 
 format: venv  ## rewrite the sources in the house style
 	$(BIN)/ruff format .
@@ -66,6 +83,9 @@ bench-dag: venv  ## planning the paper, and what Snakemake adds to a job
 
 bench-demo: venv  ## the demo with three seeds: does a searched loss win on its own metric? (15 minutes)
 	$(BIN)/python -m benchmarks.demo
+
+bench-slurm: venv  ## a search of 640 cheap trials through a SLURM cluster on this machine (as root; about a quarter of an hour; not in `bench`)
+	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m benchmarks.slurm
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

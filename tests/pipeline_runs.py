@@ -79,3 +79,9 @@ def results(folder: Path, suffixes: Iterable[str] = (".json",)) -> dict[str, byt
         for path in sorted(folder.rglob("*"))
         if path.suffix in suffixes and path.is_file() and not path.name.startswith(("time-", "source"))
     }
+
+
+def finished_trainings(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Return what tells a file from one that was written again, for every scored trial and trained network."""
+    found = [*folder.rglob("trial-*.json"), *folder.rglob("weights.safetensors")]
+    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}

@@ -12,7 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline_runs import TINY, changed, command, content, environment, planned, results, snakemake, with_config
+from tests.pipeline_runs import (
+    TINY,
+    changed,
+    command,
+    content,
+    environment,
+    finished_trainings,
+    planned,
+    results,
+    snakemake,
+    with_config,
+)
 
 # One process makes the finished run that the others look at.
 pytestmark = pytest.mark.xdist_group("finished run")
@@ -133,12 +144,6 @@ def test_more_trials_in_a_step_keep_those_that_are_scored(finished, tmp_path):
 
 def _chunks(search: str, step: int, count: int) -> list[str]:
     return [f"results/tiny/searches/{search}/step-{step:03d}/chunk-{k}-of-{count}.json" for k in range(count)]
-
-
-def finished_trainings(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Return what tells a file from one that was written again, for every scored trial and trained network."""
-    found = [*folder.rglob("trial-*.json"), *folder.rglob("weights.safetensors")]
-    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
 
 
 def storm(

@@ -6,6 +6,7 @@ Exit code 0: nothing stands in the way (remarks may be listed); 2: there are pro
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from autoseg.cli.sources import DISK_KINDS, add_source_arguments, add_workers, f
 from autoseg.cli.tasks import add_task_arguments, task_of
 from autoseg.problems import Problem, errors, listing, warnings
 
-HELP = "list everything that is wrong with a data set or a training, with cures"
+HELP = "list everything that is wrong with a data set, a training or a cluster, with cures"
 
 
 class Subject(NamedTuple):
@@ -73,10 +74,28 @@ def _task() -> Subject:
     )
 
 
+def _slurm() -> Subject:
+    def arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--profile", default="slurm", metavar="DIR", help="Snakemake's (default: slurm)")
+        parser.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs of the largest job (default 1)")
+        parser.add_argument(
+            "--wait", type=int, default=60, metavar="S", help="let a node look, if one is free within S seconds (60)"
+        )
+
+    def check(args: argparse.Namespace) -> list[Problem]:
+        from autoseg import slurm
+
+        need, status = slurm.read_profile(args.profile, args.gpus)
+        return slurm.check(need, status) or slurm.try_node(need, os.getcwd(), args.wait)
+
+    return Subject("a SLURM cluster: partition, account, GPUs, and whether its nodes see this folder", arguments, check)
+
+
 SUBJECTS: dict[str, Subject] = {
     **{kind: _data_set(kind) for kind in DISK_KINDS},
     "prepared": _prepared(),
     "task": _task(),
+    "slurm": _slurm(),
 }
 
 

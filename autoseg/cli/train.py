@@ -1,17 +1,19 @@
 """Train one run: a network with a loss on a data set. The same command continues after any stop.
 
 A loss is ce, wce, dpce, ssim, dice, dice-squared, lovasz, naive:METRIC, published:NAME, the path of a surrogate.json,
-or a sum such as "published:mIoU + 0.5 * published:BIoU". For several GPUs start it with torchrun: batch statistics,
-the surrogates' sums and cross entropy's mean are then those of the whole batch. SIGTERM and SIGUSR1 write a
-checkpoint and end with exit code 75.
+or a sum such as "published:mIoU + 0.5 * published:BIoU". For several GPUs give --processes, or start it with torchrun:
+batch statistics, the surrogates' sums and cross entropy's mean are then those of the whole batch. SIGTERM and SIGUSR1
+write a checkpoint and end with exit code 75.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from autoseg.cli.tasks import add_task_arguments, settings, task_of
+from autoseg.errors import InputError
 
 HELP = "train a network with a loss"
 
@@ -26,12 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on", choices=("train", "search-train"), default="train", help="with or without the hold-out")
     parser.add_argument("--source", choices=("files", "cache"), default="files", help="original files, or the cache")
     parser.add_argument("--tensorboard", metavar="DIR", help="write what log.jsonl holds for TensorBoard too")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="processes, one a GPU (default 1)")
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
     add_task_arguments(parser, "paper")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
+    if args.processes != 1 and "WORLD_SIZE" not in os.environ:
+        _become_torchrun(args.processes)
     from autoseg.runs import train_run
 
     trained = train_run(
@@ -47,3 +52,13 @@ def run(args: argparse.Namespace) -> None:
     if trained is not None:
         end = " (diverged: the loss was not finite)" if trained.diverged else ""
         print(f"{args.out}: {trained.iterations} steps{end}", file=sys.stderr)
+
+
+def _become_torchrun(processes: int) -> None:
+    """Replace this process by torchrun with the same command: a signal to it reaches its processes."""
+    if processes < 1:
+        raise InputError(f"--processes {processes}: expected 1 or more.")
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "60")  # seconds to write a checkpoint
+    # A port of its own (--standalone), so that several can run on one machine.
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    os.execv(sys.executable, [sys.executable, *torchrun, "-m", "autoseg", *sys.argv[1:]])

@@ -42,6 +42,8 @@ onstart:
         check_before_start(P, OUT)
     except InputError as error:
         sys.exit(f"autoseg: {error}")
+    check_cluster()
+    note_start()
 
 
 def task_arguments(dataset, network, weights, settings):

@@ -1,5 +1,6 @@
 # Searches: ask(t) -> trials(t, chunk) -> ask(t + 1) -> ... -> rescore -> select. The number of steps, trials and chunks
 # is known beforehand, so the whole DAG is, too.
+# `exec`: see train.smk.
 
 SEARCH = f"{OUT}/searches/{{search}}"
 
@@ -57,13 +58,14 @@ rule trials:
     threads: P.threads
     resources:
         gpu=gpu(),
+        cpus_per_task=P.threads + P.workers,
         runtime=lambda w, attempt: 240 * attempt,
         mem_mb=lambda w, attempt: 16000 * attempt,
     params:
         task=lambda w: trial_task(w.search),
         version=TRAINING_VERSION,
     shell:
-        "{AUTOSEG} trials {OUT}/searches/{wildcards.search} --step {wildcards.step} --chunk {wildcards.chunk}/{wildcards.parts} "
+        "exec {AUTOSEG} trials {OUT}/searches/{wildcards.search} --step {wildcards.step} --chunk {wildcards.chunk}/{wildcards.parts} "
         "--out {output:q} --quiet {params.task} --set workers={P.workers} 2> {log:q}"
 
 

@@ -1,4 +1,5 @@
 # Runs: a network retrained with a loss on the full training set, and its scores on the validation images.
+# `exec`: a signal (a preemption, the end of a job's time) must reach the training, not die in a shell around it.
 
 RUN = f"{OUT}/runs/{{run}}"
 
@@ -19,8 +20,12 @@ rule train:
         ENV
     threads: P.threads
     resources:
+        # As a resource: another number of GPUs alone is no reason to train again.
+        processes=lambda w: P.retrainings[P.runs[w.run].retraining].processes,
         gpu=lambda w: gpu() * P.retrainings[P.runs[w.run].retraining].processes,
-        runtime=lambda w, attempt: 1440 * attempt,
+        cpus_per_task=lambda w: (P.threads + P.workers) * P.retrainings[P.runs[w.run].retraining].processes,
+        # Not past a day, where many partitions end: a training that is cut off goes on from its checkpoint.
+        runtime=lambda w, attempt: min(720 * attempt, 1440),
         mem_mb=lambda w, attempt: 24000 * attempt,
     params:
         loss=lambda w: P.runs[w.run].loss,
@@ -29,8 +34,8 @@ rule train:
         source=lambda w: P.retrainings[P.runs[w.run].retraining].source,
         version=TRAINING_VERSION,
     shell:
-        "{AUTOSEG} train --loss {params.loss:q} {params.searched} --out {OUT}/runs/{wildcards.run} --source {params.source} --quiet "
-        "{params.task} --set workers={P.workers} 2> {log:q}"
+        "exec {AUTOSEG} train --processes {resources.processes} --loss {params.loss:q} {params.searched} --out {OUT}/runs/{wildcards.run} "
+        "--source {params.source} --quiet {params.task} --set workers={P.workers} 2> {log:q}"
 
 
 rule evaluate:
@@ -48,6 +53,7 @@ rule evaluate:
     threads: P.threads
     resources:
         gpu=gpu(),
+        cpus_per_task=P.threads + P.workers,
         runtime=lambda w, attempt: 120 * attempt,
         mem_mb=lambda w, attempt: 16000 * attempt,
     params:
@@ -55,5 +61,5 @@ rule evaluate:
         window=window,
         version=TRAINING_VERSION,
     shell:
-        "{AUTOSEG} evaluate {OUT}/runs/{wildcards.run} --out {output:q} --name {wildcards.run:q} {params.window} "
+        "exec {AUTOSEG} evaluate {OUT}/runs/{wildcards.run} --out {output:q} --name {wildcards.run:q} {params.window} "
         "{params.task} --set workers={P.workers} 2> {log:q}"

@@ -1,0 +1,26 @@
+"""Write the pipeline into a folder of your own: Snakefile, workflow/ (rules, configs), envs/ and slurm/ (the profile).
+
+Then, in that folder: `snakemake --cores all` runs the demo, and `snakemake --cores all --configfile my.yaml` yours.
+Nothing that is there already is overwritten.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "write a project with the pipeline and its configs"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's arguments."""
+    parser.add_argument("folder", help="where to; made if it is not there")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run this verb."""
+    import shlex
+
+    from autoseg.project import write
+
+    written = write(args.folder)
+    print(f"{len(written)} files written. Next: cd {shlex.quote(args.folder)} && snakemake --cores all")

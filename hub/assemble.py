@@ -1,0 +1,26 @@
+"""Write the sampler as a package for OptunaHub: the files of ppo2/ here, and the code from autoseg/."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CODE = ("sampler.py", "errors.py")  # the sampler, and the one module of autoseg that it imports
+
+
+def assemble(out: Path) -> Path:
+    """Write `package/samplers/ppo2` below `out`, anew, and return it."""
+    package = out / "package" / "samplers" / "ppo2"
+    shutil.rmtree(package, ignore_errors=True)
+    shutil.copytree(ROOT / "hub" / "ppo2", package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copyfile(ROOT / "LICENSE", package / "LICENSE")
+    for name in CODE:
+        text = (ROOT / "autoseg" / name).read_text(encoding="utf-8").replace("from autoseg.", "from .")
+        (package / name).write_text(text, encoding="utf-8")
+    return package
+
+
+if __name__ == "__main__":
+    print(assemble(Path(sys.argv[1] if len(sys.argv) > 1 else "dist/optunahub")))

@@ -1,0 +1,303 @@
+"""A real SLURM of two nodes with four GPUs each on this one machine, for tests: Debian's packages, no accounting.
+
+    python tests/slurm/cluster.py run COMMAND...    start it, run the command, stop it: `make test-slurm`
+    python tests/slurm/cluster.py start DIR         start it in a folder of its own
+    python tests/slurm/cluster.py stop DIR          stop it, and remove all it wrote
+
+SLURM wants its configuration in /etc/slurm. It is written only where there is none, and removed at the end; one that
+is not marked as this tool's is never touched. The GPUs are only counted: their device files are those of /dev/null.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+ETC = Path("/etc/slurm")
+FILES = ("slurm.conf", "gres.conf", "cgroup.conf")
+MARK = "# Written by autoseg's tests/slurm/cluster.py, and removed by it."
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
+PROGRAMS = ("slurmctld", "slurmd", "squeue", "munged")
+NODES = ("n1", "n2")
+FOLDER = "AUTOSEG_TEST_CLUSTER"  # the environment variable that tells the tests where the cluster's folder is
+PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+
+
+class CannotError(Exception):
+    """The cluster cannot be had here; one line says why."""
+
+
+CONFIGURATION = """\
+ClusterName=lab
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CredType=cred/munge
+SlurmctldPort=16817
+SlurmctldPidFile={folder}/run/slurmctld.pid
+SlurmdPidFile={folder}/run/slurmd-%n.pid
+SlurmctldLogFile={folder}/log/slurmctld.log
+SlurmdLogFile={folder}/log/slurmd-%n.log
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmdParameters=config_overrides
+{confinement}
+MpiDefault=none
+ReturnToService=2
+JobRequeue=1
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=1,bf_interval=1
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+AccountingStorageType=accounting_storage/none
+GresTypes=gpu
+MinJobAge=3600
+SlurmdTimeout=5
+KillWait=10
+NodeName=DEFAULT CPUs=4 RealMemory=8000 Gres=gpu:4 State=UNKNOWN
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port=17001
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port=17002
+NodeName=n3 NodeHostname={host} NodeAddr=127.0.0.1 Port=17003 Gres= State=DOWN
+PartitionName=gpu Nodes=n1,n2 Default=YES MaxTime=1-0 DefMemPerCPU=500 State=UP
+PartitionName=bare Nodes=n3 MaxTime=60 State=UP
+"""
+CONFINED = "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup"  # memory limits are enforced
+FREE = "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none"
+
+
+class Cluster:
+    """The cluster in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        # Version 2 of cgroups needs systemd, which a container has not.
+        self.confined = Path("/sys/fs/cgroup/memory").is_dir()
+
+    def start(self) -> None:
+        """Install what is missing, write the configuration, start the daemons and wait for both nodes."""
+        if os.geteuid() != 0:
+            raise CannotError("a test cluster needs root.")
+        check_configuration()
+        install()
+        self._write()
+        self._start_munge()
+        self._daemon(["slurmctld"], "slurmctld")
+        for node in NODES:
+            self.start_node(node)
+        self.wait(lambda: self.states() == dict.fromkeys(NODES, "idle"), "both nodes are idle", 30)
+
+    def stop(self) -> None:
+        """Cancel all jobs, stop the daemons and remove what was written."""
+        if (self.folder / "run/slurmctld.pid").exists():
+            subprocess.run(["scancel", "--user=root"], check=False, capture_output=True)
+            limit = time.monotonic() + 30
+            while output("squeue", "--noheader", "--states=RUNNING,COMPLETING") and time.monotonic() < limit:
+                time.sleep(0.2)
+        for name in (*(f"slurmd-{node}" for node in NODES), "slurmctld", "munged"):
+            end(self.pid(name))
+        slurm = ETC / FILES[0]
+        if slurm.exists() and f"={self.folder}/" in slurm.read_text():
+            for name in FILES:
+                (ETC / name).unlink()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start_node(self, node: str) -> None:
+        """Start a node's daemon."""
+        self._daemon(["slurmd", "-N", node], f"slurmd-{node}")
+
+    def start_missing_nodes(self) -> None:
+        """Bring back the nodes that a test killed."""
+        for node in NODES:
+            if not self.pid(f"slurmd-{node}"):
+                self.start_node(node)
+
+    def kill_node(self, node: str) -> None:
+        """Let a node vanish as if its power were cut: its daemon and all that runs on it are killed at once."""
+        jobs = output("squeue", "--noheader", "--states=RUNNING", f"--nodelist={node}", "--format=%i").split()
+        doomed = [self.pid(f"slurmd-{node}"), *(pid for job in jobs for pid in processes_of(job))]
+        for pid in doomed:
+            kill(pid, signal.SIGKILL)
+        (self.folder / f"run/slurmd-{node}.pid").unlink(missing_ok=True)
+
+    def states(self) -> dict[str, str]:
+        """Return each node's state."""
+        lines = output("sinfo", "--noheader", "--Node", "--partition=gpu", "--format=%N %t").splitlines()
+        return dict(line.split() for line in lines)
+
+    def pid(self, name: str) -> int:
+        """Return a daemon's process id; 0 if it was not started here."""
+        path = self.folder / f"run/{name}.pid"
+        return int(path.read_text() or 0) if path.exists() else 0  # empty: it is just being written
+
+    def wait(self, happened: Callable[[], bool], what: str, seconds: float) -> None:
+        """Wait until something has happened."""
+        end = time.monotonic() + seconds
+        while not happened():
+            if time.monotonic() > end:
+                raise CannotError(f"waited {seconds:.0f} s in vain until {what}.")
+            time.sleep(0.2)
+
+    def _write(self) -> None:
+        for sub in ("run", "log", "state", "dev", *(f"spool/{node}" for node in NODES)):
+            (self.folder / sub).mkdir(parents=True, exist_ok=True)
+        for number in range(4):
+            os.mknod(self.folder / f"dev/gpu{number}", 0o666 | 0o020000, os.makedev(1, 3))
+        host = socket.gethostname().partition(".")[0]
+        confinement = CONFINED if self.confined else FREE
+        ETC.mkdir(exist_ok=True)
+        slurm = CONFIGURATION.format(host=host, folder=self.folder, confinement=confinement)
+        gres = f"NodeName=n[1-2] Name=gpu File={self.folder}/dev/gpu[0-3]\n"
+        cgroup = "CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nConstrainSwapSpace=no\n"
+        for name, text in zip(FILES, (slurm, gres, cgroup), strict=True):
+            (ETC / name).write_text(f"{MARK}\n{text}")
+
+    def _start_munge(self) -> None:
+        if Path("/run/munge/munge.socket.2").exists() and output("sh", "-c", "munge -n >/dev/null && echo yes"):
+            return  # the machine's own: used, and left alone
+        subprocess.run(["install", "-d", "-o", "munge", "-g", "munge", "-m", "755", "/run/munge"], check=True)
+        self._run(["runuser", "-u", "munge", "--", "/usr/sbin/munged", "--force"])
+        (self.folder / "run/munged.pid").write_text(Path("/run/munge/munged.pid").read_text())
+
+    def _daemon(self, command: list[str], name: str) -> None:
+        self._run(command)
+        self.wait(lambda: self.pid(name) > 0, f"{name} has started ({self.folder}/log)", 10)
+
+    def _run(self, command: list[str]) -> None:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PATH": PATH})
+        if done.returncode:
+            raise CannotError(f"{command[0]} does not start: {(done.stderr or done.stdout).strip()}")
+
+
+def check_configuration() -> None:
+    """Refuse to go on where there is a SLURM configuration of somebody else's, or of a test cluster that is alive."""
+    for name in FILES:
+        path = ETC / name
+        if path.exists() and not path.read_text().startswith(MARK):
+            raise CannotError(f"{path} is not this tool's; it is left alone.")
+    if (ETC / FILES[0]).exists():
+        lines = dict(line.partition("=")[::2] for line in (ETC / FILES[0]).read_text().splitlines())
+        number = Path(lines["SlurmctldPidFile"])
+        if number.exists() and kill(int(number.read_text() or 0), 0):
+            raise CannotError(f"another test cluster is running in {number.parents[1]}.")
+
+
+def install() -> None:
+    """Install SLURM from Debian's packages, if it is not there."""
+    if all(shutil.which(program, path=PATH) for program in PROGRAMS):
+        return
+    if not shutil.which("apt-get"):
+        raise CannotError(f"SLURM is not installed, and there is no apt-get to install {', '.join(PACKAGES)}.")
+    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES]
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for attempt in (1, 2):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        if done.returncode == 0:
+            return
+        if attempt == 1:  # the lists of packages may be missing or old
+            subprocess.run(["apt-get", "update", "-qq"], capture_output=True, check=False)
+    reason = (done.stderr or done.stdout).strip().splitlines()
+    raise CannotError(f"apt-get cannot install {', '.join(PACKAGES)}: {reason[-1] if reason else 'no reason given'}")
+
+
+def output(*command: str) -> str:
+    """Return what a command prints; nothing if it fails."""
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def processes_of(job: str) -> list[int]:
+    """Return the processes of a job: those that know its id, and the daemons that watch over its steps."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes().split(b"\0")
+            title = (folder / "cmdline").read_bytes()
+        except OSError:  # it has just ended
+            continue
+        if f"SLURM_JOB_ID={job}".encode() in environment or title.startswith(f"slurmstepd: [{job}.".encode()):
+            found.append(int(folder.name))
+    return found
+
+
+def kill(pid: int, number: int) -> bool:
+    """Send a signal; return whether the process was there."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def end(pid: int) -> None:
+    """End a process: kindly, and after ten seconds not."""
+    for number, seconds in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 5.0)):
+        if not pid or not kill(pid, number):
+            return
+        limit = time.monotonic() + seconds
+        while time.monotonic() < limit and kill(pid, 0):
+            time.sleep(0.05)
+
+
+@contextmanager
+def alone(seconds: float = 900) -> Iterator[None]:
+    """Wait for the machine's other test clusters: there is one /etc/slurm."""
+    with open("/run/lock/autoseg-test-cluster", "w") as file:
+        limit = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > limit:
+                    raise CannotError("another test cluster is running on this machine.") from None
+                time.sleep(1)
+        yield
+
+
+def run(command: list[str]) -> int:
+    """Start a cluster, run a command that is told of it, stop it. Where there can be none the command runs without."""
+    environment = {name: value for name, value in os.environ.items() if name != FOLDER}
+    with ExitStack() as ending:
+        try:
+            if os.geteuid() != 0:
+                raise CannotError("a test cluster needs root.")
+            ending.enter_context(alone())
+            cluster = Cluster(Path(tempfile.mkdtemp(prefix="autoseg-slurm-")))
+            ending.callback(cluster.stop)
+            cluster.start()
+            environment[FOLDER] = str(cluster.folder)
+        except CannotError as reason:
+            print(f"No test cluster here: {reason}", file=sys.stderr)
+        return subprocess.run(command, env=environment, check=False).returncode
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command line."""
+    match arguments:
+        case ["run", _, *_]:
+            return run(arguments[1:])
+        case ["start", folder]:
+            Cluster(Path(folder).absolute()).start()
+        case ["stop", folder]:
+            Cluster(Path(folder).absolute()).stop()
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except CannotError as reason:
+        sys.exit(f"No test cluster here: {reason}")

@@ -1,0 +1,132 @@
+"""Running the pipeline on the test cluster, and watching it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.pipeline_runs import ROOT, environment, finished_trainings
+from tests.slurm.cluster import output
+from tests.slurm.faults import FOLDER
+
+MEMORY = 1000  # MB of a job's first attempt
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as SLURM remembers it."""
+
+    id: int
+    state: str
+    limit: str  # of time
+    memory: str
+    nodes: str
+    rule: str  # with its wildcards
+
+
+class Run:
+    """The pipeline in a folder, on the cluster."""
+
+    def __init__(self, folder: Path, config: Path) -> None:
+        self.folder, self.config = folder, config
+        self.results = folder / "results"
+        self.faults = folder / "faults"
+        for path in (self.results, self.faults):
+            path.mkdir(parents=True)
+        self.process: subprocess.Popen[str] | None = None
+        self.trained: dict[Path, tuple[int, int]] = {}
+        self.twice: set[Path] = set()
+        self._watching = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+
+    def arguments(self, jobs: int) -> list[str]:
+        """Return Snakemake's arguments: the profile, and what a test of seconds needs else."""
+        memory = [f"{rule}:mem_mb={MEMORY}*attempt" for rule in ("cache_dataset", "trials", "train", "evaluate")]
+        asked = ["trials:gpu=1", "train:gpu=1", "train:runtime=1*attempt", "prepare_dataset:mem_mb=1000", *memory]
+        return [
+            *("--snakefile", str(ROOT / "Snakefile"), "--profile", str(ROOT / "slurm")),
+            *("--configfile", str(self.config), "--jobs", str(jobs), "--slurm-init-seconds-before-status-checks", "2"),
+            # The profile's notice, two minutes before the end, is more than these jobs have.
+            *("--default-resources", "slurm_partition=gpu", "--set-resources", *asked),
+        ]
+
+    def start(self, jobs: int = 6) -> None:
+        """Start Snakemake, with so many jobs at once."""
+        self._start([sys.executable, "-m", "snakemake", *self.arguments(jobs)])
+
+    def resume(self) -> None:
+        """Start `autoseg resume`."""
+        self._start([str(Path(sys.executable).parent / "autoseg"), "resume"])
+
+    def _start(self, command: list[str]) -> None:
+        with open(self.folder / "log", "a") as log:
+            self.process = subprocess.Popen(
+                command, cwd=self.folder, env=self.environment(), stdout=log, stderr=log, text=True
+            )
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of the run and of its jobs."""
+        return environment(PYTHONPATH=str(ROOT), AUTOSEG_PLUGINS="tests.slurm.faults", **{FOLDER: str(self.faults)})
+
+    def fail(self, *faults: dict[str, Any]) -> None:
+        """Say what is to go wrong from now on."""
+        (self.faults / "faults.json").write_text(json.dumps(faults))
+
+    def log(self) -> str:
+        """Return all that Snakemake has said."""
+        return (self.folder / "log").read_text()
+
+    def seen(self, *words: str) -> list[dict[str, Any]]:
+        """Return the commands that jobs have run so far, those with all these words."""
+        path = self.faults / "seen.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [line for line in lines if all(any(word in given for given in line["command"]) for word in words)]
+
+    def jobs(self, *words: str) -> list[Job]:
+        """Return all jobs of this folder, those whose rule and wildcards have all these words."""
+        lines = output("squeue", "--noheader", "--states=all", "--format=%i|%T|%l|%m|%N|%k|%Z").splitlines()
+        mine = [line.split("|") for line in lines if line.endswith(f"|{self.folder}")]
+        found = [Job(int(number), *words) for number, *words, _ in mine]
+        return sorted((job for job in found if all(word in job.rule for word in words)), key=lambda job: job.id)
+
+    def active(self) -> list[Job]:
+        """Return the jobs that are not at their end."""
+        return [job for job in self.jobs() if job.state in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")]
+
+    def until(self, happened: Callable[[], Any], seconds: float = 300) -> None:
+        """Wait for something, while Snakemake is alive."""
+        limit = time.monotonic() + seconds
+        while not happened():
+            assert self.process is None or self.process.poll() is None, f"Snakemake has ended:\n{self.log()[-3000:]}"
+            assert time.monotonic() < limit, f"it did not happen within {seconds} s:\n{self.log()[-3000:]}"
+            time.sleep(0.2)
+
+    def end(self, seconds: float = 600) -> int:
+        """Wait until Snakemake ends; return its exit code."""
+        assert self.process is not None
+        return self.process.wait(timeout=seconds)
+
+    def stop(self) -> None:
+        """End everything."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if left := [str(job.id) for job in self.active()]:
+            subprocess.run(["scancel", *left], check=True)
+        self._watching.set()
+        self._watcher.join()
+
+    def _watch(self) -> None:
+        """Note every finished training, and those that are written a second time."""
+        while not self._watching.wait(0.2):
+            for path, identity in finished_trainings(self.results).items():
+                if self.trained.setdefault(path, identity) != identity:
+                    self.twice.add(path)
