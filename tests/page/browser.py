@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -27,6 +28,22 @@ def why_not() -> str | None:
     return (
         f"no {' and no '.join(missing)} on this machine: apt-get install chromium chromium-driver" if missing else None
     )
+
+
+def install() -> None:
+    """Install what is missing, where that can be done; else say in a line why not, and the test is skipped."""
+    if why_not() is None:
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        print(f"the page is not tested: {why_not()} (only root on Debian is served here)")
+        return
+    packages = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium", "chromium-driver"]
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["apt-get", "update", "-qq"], packages):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"the page is not tested: {' '.join(command)} failed: {done.stderr.strip().splitlines()[-1:]}")
+            return
 
 
 class Browser:
@@ -97,3 +114,7 @@ def browser() -> Iterator[Browser]:
         finally:
             driver.terminate()
             driver.wait(30)
+
+
+if __name__ == "__main__":
+    install()

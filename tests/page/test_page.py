@@ -82,20 +82,19 @@ def test_every_image_loads(page, chromium):
     assert min(widths) > 100
 
 
-def column(chromium, table: str, number: int) -> list[str]:
-    return chromium.run(
-        f"return [...document.querySelectorAll('table')].find(t => t.closest('section')?.innerText.includes('{table}'))"
-        f".tBodies[0].innerText && [...[...document.querySelectorAll('table')].find(t => t.closest('section')"
-        f"?.innerText.includes('{table}')).tBodies[0].rows].map(r => r.cells[{number}].querySelector('.ours')"
-        f"?.innerText.trim() ?? r.cells[{number}].innerText)"
-    )
+def in_table(chromium, title: str, script: str):
+    """Run a script on the table of this title."""
+    find = f"[...document.querySelectorAll('section.table')].find(s => s.innerText.includes('{title}'))"
+    return chromium.run(f"const table = {find}.querySelector('table'); {script}")
 
 
-def press(chromium, table: str, number: int) -> None:
-    chromium.run(
-        "[...document.querySelectorAll('table')].find(t => t.closest('section')?.innerText.includes"
-        f"('{table}')).querySelector('button[data-column=\"{number}\"]').click()"
-    )
+def column(chromium, title: str, number: int) -> list[str]:
+    shown = f"(row.cells[{number}].querySelector('.ours') ?? row.cells[{number}]).innerText.trim()"
+    return in_table(chromium, title, f"return [...table.tBodies[0].rows].map(row => {shown})")
+
+
+def press(chromium, title: str, number: int) -> None:
+    in_table(chromium, title, f"table.querySelector('button[data-column=\"{number}\"]').click()")
 
 
 def test_tables_sort_by_the_column_that_is_pressed(page, chromium):
