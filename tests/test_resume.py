@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -164,6 +165,31 @@ def storm(
         for path, identity in finished_trainings(folder).items():
             assert seen.setdefault(path, identity) == identity, f"{path} was trained again"
     return seen
+
+
+def test_one_command_brings_a_killed_run_back(finished, tmp_path):
+    """Snakemake alone is killed: its jobs live on, and it leaves a lock."""
+    process = subprocess.Popen(
+        command("--configfile", str(TINY)),
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.rglob("trial-*.json")):
+        assert time.monotonic() < deadline, "no trial was scored"
+        time.sleep(0.05)
+    resume = [str(Path(sys.executable).parent / "autoseg"), "resume"]
+    early = subprocess.run(resume, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    process.kill()
+    process.wait()
+    seen = finished_trainings(tmp_path)
+    done = subprocess.run(resume, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert (early.returncode, "is still alive" in early.stderr) == (2, True)
+    assert done.returncode == 0, done.stderr
+    assert {path: finished_trainings(tmp_path)[path] for path in seen} == seen
+    assert results(tmp_path / "results") == results(finished / "results")
 
 
 def test_ten_kills_change_no_byte_and_nothing_finished_is_trained_again(finished, tmp_path):
