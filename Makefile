@@ -1,4 +1,5 @@
-# Every target sets up what it needs in .venv; nothing else on the machine is touched.
+# Every target sets up what it needs in .venv; nothing else on the machine is touched, but by test-slurm, test-long and
+# bench-slurm: as root, they install SLURM, and put its configuration in place for as long as they run.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +7,8 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export NO_ALBUMENTATIONS_UPDATE := 1
 
-.PHONY: help venv demo resume test test-slurm test-long lint docs reference optunahub coverage format bench bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic bench-dag bench-demo clean
+# Every target that has a line of help.
+.PHONY: $(shell sed -nE 's/^([a-z-]+):.*##.*/\1/p' $(MAKEFILE_LIST))
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 18
@@ -81,6 +83,9 @@ bench-dag: venv  ## planning the paper, and what Snakemake adds to a job
 
 bench-demo: venv  ## the demo with three seeds: does a searched loss win on its own metric? (15 minutes)
 	$(BIN)/python -m benchmarks.demo
+
+bench-slurm: venv  ## a search of 640 cheap trials through a SLURM cluster on this machine (as root; about a quarter of an hour; not in `bench`)
+	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m benchmarks.slurm
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,13 +10,14 @@ import math
 import statistics
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from autoseg.config import Search, Task, Training
+    from autoseg.pipeline import Pipeline
 
 # Of a small file of a search: a trial's score, with its share of proposals and journal.
 _BYTES_PER_TRIAL = 4096
@@ -71,6 +72,24 @@ def run_cost(runs: int, training: Training, speed: Speed, images: int, weights: 
     """
     seconds = runs * (training.iterations * speed.step + images * speed.image + 2 * speed.start)
     return Cost(f"{runs} run{'s' * (runs != 1)}", 2 * runs, runs, seconds / 3600, runs * weights, 3 * 2 * weights)
+
+
+def pipeline_costs(pipeline: Pipeline, trial: Speed, run: Speed) -> list[Cost]:
+    """Return what a whole config takes: every search, and the runs of each retraining; nothing is read or trained.
+
+    Hours are those of one device: a retraining on four GPUs takes a quarter of them, if they scale.
+    """
+    found = []
+    for name, plan in pipeline.searches.items():
+        search, settings = pipeline.search(name), pipeline.proxy_training(name)
+        found.append(search_cost(search, settings, trial, 0, plan.trials_per_job))
+    for retraining, how in pipeline.retrainings.items():
+        runs = [one for one in pipeline.runs.values() if one.retraining == retraining]
+        if runs:
+            settings = pipeline.run_training(retraining, runs[0].seed)
+            size = weight_bytes(how.network, 21)  # of VOC; the number of classes matters little
+            found.append(replace(run_cost(len(runs), settings, run, 0, size), what=f"{len(runs)} runs '{retraining}'"))
+    return found
 
 
 def total(costs: Iterable[Cost]) -> Cost:

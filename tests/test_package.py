@@ -60,9 +60,10 @@ def test_the_code_in_the_readme_runs():
 
 def test_every_make_target_is_explained():
     makefile = (ROOT / "Makefile").read_text()
-    targets = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE).group(1).split()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     explained = re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE)
-    assert sorted(targets) == sorted(explained)
+    assert len(explained) > 10
+    assert targets == set(explained)
 
 
 def test_the_command_line_explains_itself():

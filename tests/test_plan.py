@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from small_task import arguments
 
 from autoseg.cli import main
-from autoseg.config import Search, training
+from autoseg.config import Search, read, training
 from autoseg.files import write_json
+from autoseg.pipeline import load_pipeline
 from autoseg.plan import Speed, run_cost, search_cost
 from autoseg.search import TrialScore as Score
 from autoseg.search import ask, record, rescore
@@ -90,3 +92,16 @@ def test_doctor_looks_at_what_a_run_reads(tmp_path, data, capsys):
     shutil.rmtree(copy / "source" / "images")
     assert main(["doctor", "task", "--source", "files", *arguments(copy)]) == 2
     assert "source/images/train-" in capsys.readouterr().out
+
+
+def test_a_whole_config_is_planned_without_its_data(capsys):
+    config = str(Path(__file__).parents[1] / "workflow/config/tiny.yaml")
+    assert main(["plan", "--pipeline", config, "--seconds-per-step", "3600", "--run-seconds-per-step", "1800"]) == 0
+    shown = capsys.readouterr().out
+    pipeline = load_pipeline(read(config), config)
+    trials = sum(2 * pipeline.search(name).trials_per_step for name in pipeline.searches)
+    assert re.search(r"search 'mIoU' +7 +6 +12.00", shown)  # 6 trainings of 2 steps
+    assert f"{len(pipeline.runs)} runs 'tiny'" in shown
+    assert trials >= 12
+    assert main(["plan", "--pipeline", config, "--runs", "2"]) == 2
+    assert "leave out --search and --runs" in capsys.readouterr().err

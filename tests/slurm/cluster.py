@@ -24,6 +24,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ETC = Path("/etc/slurm")
+FILES = ("slurm.conf", "gres.conf", "cgroup.conf")
 MARK = "# Written by autoseg's tests/slurm/cluster.py, and removed by it."
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 PROGRAMS = ("slurmctld", "slurmd", "squeue", "munged")
@@ -89,7 +90,6 @@ class Cluster:
             raise CannotError("a test cluster needs root.")
         check_configuration()
         install()
-        check_configuration()  # a package may bring one
         self._write()
         self._start_munge()
         self._daemon(["slurmctld"], "slurmctld")
@@ -101,14 +101,15 @@ class Cluster:
         """Cancel all jobs, stop the daemons and remove what was written."""
         if (self.folder / "run/slurmctld.pid").exists():
             subprocess.run(["scancel", "--user=root"], check=False, capture_output=True)
-            quiet = f"no job is left ({self.folder}/log)"
-            self.wait(lambda: not output("squeue", "--noheader", "--states=RUNNING,COMPLETING"), quiet, 30)
+            limit = time.monotonic() + 30
+            while output("squeue", "--noheader", "--states=RUNNING,COMPLETING") and time.monotonic() < limit:
+                time.sleep(0.2)
         for name in (*(f"slurmd-{node}" for node in NODES), "slurmctld", "munged"):
             end(self.pid(name))
-        for file in ("slurm.conf", "gres.conf", "cgroup.conf"):
-            path = ETC / file
-            if path.exists() and path.read_text().startswith(MARK):
-                path.unlink()
+        slurm = ETC / FILES[0]
+        if slurm.exists() and f"={self.folder}/" in slurm.read_text():
+            for name in FILES:
+                (ETC / name).unlink()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start_node(self, node: str) -> None:
@@ -158,7 +159,7 @@ class Cluster:
         slurm = CONFIGURATION.format(host=host, folder=self.folder, confinement=confinement)
         gres = f"NodeName=n[1-2] Name=gpu File={self.folder}/dev/gpu[0-3]\n"
         cgroup = "CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nConstrainSwapSpace=no\n"
-        for name, text in (("slurm.conf", slurm), ("gres.conf", gres), ("cgroup.conf", cgroup)):
+        for name, text in zip(FILES, (slurm, gres, cgroup), strict=True):
             (ETC / name).write_text(f"{MARK}\n{text}")
 
     def _start_munge(self) -> None:
@@ -179,11 +180,16 @@ class Cluster:
 
 
 def check_configuration() -> None:
-    """Refuse to go on where there is a SLURM configuration of somebody else's."""
-    for name in ("slurm.conf", "gres.conf", "cgroup.conf"):
+    """Refuse to go on where there is a SLURM configuration of somebody else's, or of a test cluster that is alive."""
+    for name in FILES:
         path = ETC / name
         if path.exists() and not path.read_text().startswith(MARK):
             raise CannotError(f"{path} is not this tool's; it is left alone.")
+    if (ETC / FILES[0]).exists():
+        lines = dict(line.partition("=")[::2] for line in (ETC / FILES[0]).read_text().splitlines())
+        number = Path(lines["SlurmctldPidFile"])
+        if number.exists() and kill(int(number.read_text() or 0), 0):
+            raise CannotError(f"another test cluster is running in {number.parents[1]}.")
 
 
 def install() -> None:
