@@ -1,0 +1,40 @@
+"""Every script of examples/ runs, with tiny settings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TINY = {
+    "own_training_loop.py": (["--steps", "2", "--images", "8", "--size", "32"], "'mIoU'"),
+    "sampler_in_optuna.py": (["--steps", "2"], "ppo2: 32 trials, true score of the answer"),
+    "search_own_folder.py": (
+        ["--images", "8", "--steps", "1", "--trials", "2", "--iterations", "2", "--workers", "1"],
+        "surrogate.json",
+    ),
+}
+
+
+def test_no_example_is_forgotten():
+    assert sorted(TINY) == sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_an_example_runs(name, tmp_path):
+    options, shown = TINY[name]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / name), *options],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert shown in done.stdout
