@@ -63,7 +63,7 @@ format: venv  ## rewrite the sources in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic bench-dag bench-demo  ## all benchmarks; each rewrites its section of benchmarks/README.md
+bench: bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic bench-dag bench-demo bench-report  ## all benchmarks; each rewrites its section of benchmarks/README.md
 
 bench-metrics: venv  ## the six metrics against plain torch and a bare confusion matrix
 	$(BIN)/python -m benchmarks.metrics
@@ -91,6 +91,9 @@ bench-demo: venv  ## the demo with three seeds: does a searched loss win on its 
 
 bench-slurm: venv  ## a search of 640 cheap trials through a SLURM cluster on this machine (as root; about a quarter of an hour; not in `bench`)
 	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m benchmarks.slurm
+
+bench-report: venv  ## every table and figure of the demo, and its report, anew
+	$(BIN)/python -m benchmarks.tables
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
