@@ -77,9 +77,8 @@ def main() -> None:
             forced = ["--forcerun", "table", "figure", "make_report", "--scheduler", "greedy"]
             dag = [sys.executable, "-m", "snakemake", "--cores", "2", *forced]
             rows.append(["`snakemake --cores 2`, a job for each", *(f"{t:.1f}" for t in measure(dag))])
-        counts = (
-            f"{len(results.pipeline.tables)} tables in four formats, {len(results.pipeline.figures)} figures in two"
-        )
+        tables, figures = len(results.pipeline.tables), len(results.pipeline.figures)
+        counts = f"{tables} table{'s' * (tables > 1)} in four formats, {figures} figures in two"
         trials = sum(1 for _ in copy.glob("searches/*/*/trial-*.json"))
     origin = "the demo's own results" if finished else "made-up results of the demo's size"
     write_section(

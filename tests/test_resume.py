@@ -45,6 +45,14 @@ def test_a_finished_run_is_whole_and_has_nothing_to_do(finished):
     assert "Nothing to be done" in snakemake(finished, "--configfile", str(TINY)).stdout
 
 
+def test_snakemakes_own_report_is_built_and_has_tables_figures_and_the_page(finished):
+    done = snakemake(finished, "--configfile", str(TINY), "--report", "snakemake.html")
+    assert done.returncode == 0, done.stdout
+    report = (finished / "snakemake.html").read_text()
+    for name in ("main.html", "curves.svg", "gallery.svg", "report.html"):
+        assert name in report
+
+
 BIOU = {"dataset": "scenes", "proxy": "tiny", "search": {"metric": "BIoU", "steps": 2, "trials_per_step": 3}}
 MORE = {"kind": "synthetic", "options": {"train": 8, "val": 2, "size": 48}, "proxy_size": 16, "hold_out": 2}
 
