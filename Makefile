@@ -42,11 +42,11 @@ lint: venv  ## ruff (format and lint), mypy, snakefmt and Snakemake's own lint
 	$(BIN)/snakefmt --check Snakefile workflow
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --lint --configfile workflow/config/tiny.yaml
 
-reference: venv  ## write the config's JSON schema and reference anew
+reference: venv  ## write the references of config and command line, and the JSON schema, anew
 	$(BIN)/python -m autoseg.reference
 
 docs: venv  ## the documentation as a static site, site/index.html; a broken link is an error
-	$(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m mkdocs build --strict  # --quiet would not see the warnings
 
 optunahub: venv  ## the sampler as a package for OptunaHub, in dist/optunahub
 	$(BIN)/python hub/assemble.py
@@ -88,4 +88,4 @@ bench-slurm: venv  ## a search of 640 cheap trials through a SLURM cluster on th
 	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m benchmarks.slurm
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
