@@ -128,13 +128,14 @@ def _docstring(node: Any) -> str:
 
 
 def _block(block: str) -> str:
-    lines = block.splitlines()
-    if lines and lines[0].startswith(">>>"):
-        return "\n".join(["```pycon", *lines, "```"])
-    if lines and lines[0] in ("Args:", "Returns:", "Raises:"):
-        items = re.sub(r"\n {8,}", " ", "\n".join(lines[1:]))
-        named = re.sub(r"^ {4}(\w+):", r"- `\1`:", items, flags=re.MULTILINE)
-        return f"*{lines[0].rstrip(':')}*\n\n{named}"
-    if lines and "```" in block:
+    first = block.partition("\n")[0]
+    if first.startswith(">>>"):
+        return f"```pycon\n{block}\n```"
+    if "```" in block:
         return block
-    return block.replace("<", "&lt;").replace("](", "]\\(")  # N[0, 1](mu) is no link
+    block = block.replace("<", "&lt;").replace("](", "]\\(")  # N[0, 1](mu) is no link
+    if first not in ("Args:", "Returns:", "Raises:"):
+        return block
+    items = re.sub(r"\n {8,}", " ", block.partition("\n")[2])
+    named = re.sub(r"^ {4}(\w+):", r"- `\1`:", items, flags=re.MULTILINE)
+    return f"*{first.rstrip(':')}*\n\n{named}"
