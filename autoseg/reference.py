@@ -186,12 +186,12 @@ def _children(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
 
 
 def _description(text: str) -> list[str]:
-    """Return a verb's description; lines that are set in, a list of files, stay as they are."""
+    """Return a verb's description; commands, and lines that are set in, such as a list of files, stay as they are."""
     parts: list[str] = []
     for paragraph in text.strip().split("\n\n"):
         lines = paragraph.splitlines()
-        prose = [line for line in lines if not line.startswith("  ")]
-        inset = [line for line in lines if line.startswith("  ")]
+        inset = [line for line in lines if line.startswith(("  ", "autoseg "))]
+        prose = [line for line in lines if line not in inset]
         parts += ["\n".join(map(_plain_markdown, prose)) + "\n"] if prose else []
         parts += ["```text", *inset, "```\n"] if inset else []
     return parts
@@ -206,7 +206,7 @@ def _arguments(parser: argparse.ArgumentParser) -> list[str]:
         value = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
         if action.choices is not None:
             value = "{" + ",".join(map(str, action.choices)) + "}"
-        words = " ".join(value) if isinstance(value, tuple) else value
+        words = (" ".join(value) if isinstance(value, tuple) else value).replace("|", " or ")  # it ends a cell
         names = ", ".join(action.option_strings)
         shown = f"{names} {words}" if names and action.nargs != 0 else names or words
         required = ", **required**" if action.required and action.option_strings else ""
