@@ -1,5 +1,6 @@
-# Every target sets up what it needs in .venv; nothing else on the machine is touched, but by test-slurm, test-long and
-# bench-slurm: as root, they install SLURM, and put its configuration in place for as long as they run.
+# Every target sets up what it needs in .venv; nothing else on the machine is touched, but by test-page, which as root
+# installs Chromium, and by test-slurm, test-long and bench-slurm: as root, they install SLURM, and put its configuration
+# in place for as long as they run.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,10 +28,14 @@ resume: venv  ## bring the run that was started last back, after a kill or a pow
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/autoseg resume
 
 test: venv  ## the test suite (fast, deterministic)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long and not slurm'
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long and not slurm and not page'
 
 test-slurm: venv  ## the pipeline on a real two-node SLURM on this machine, installed and started for it (needs root and Debian)
 	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m pytest -m 'slurm and not long'
+
+test-page: venv  ## the report in Chromium (installed where root may): quiet, fits every width, its tables sort
+	$(BIN)/python tests/page/browser.py
+	$(BIN)/python -m pytest -m page -rs tests/page
 
 test-long: venv  ## what takes minutes: storms of kills, long comparisons, the demo on a SLURM cluster
 	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m pytest -m long
@@ -52,7 +57,7 @@ optunahub: venv  ## the sampler as a package for OptunaHub, in dist/optunahub
 	$(BIN)/python hub/assemble.py
 
 coverage: venv  ## the test suite, and which lines of autoseg/ it leaves out
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long' --cov=autoseg --cov-report=term-missing:skip-covered
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long and not page' --cov=autoseg --cov-report=term-missing:skip-covered
 
 format: venv  ## rewrite the sources in the house style
 	$(BIN)/ruff format .

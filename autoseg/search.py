@@ -484,13 +484,14 @@ class Folder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
-    def start(self, search: Search) -> Search:
+    def start(self, search: Search, *, replace: bool = False) -> Search:
         """Write `search.json`, or check that the one that is there says the same; return what it says.
 
-        Curves to start from are copied, as `initial.json`: the search goes on when their file changes or is gone.
+        Curves to start from are copied, as `initial.json`: the search goes on when their file changes or is gone. With
+        `replace` other settings take the place of those that are there: who does that asks every step again.
         """
         identity(search)  # what cannot be searched must not be written
-        if (self.path / "search.json").exists():
+        if (self.path / "search.json").exists() and not replace:
             before = self.search()
             if identity(before) != identity(search):
                 changed = [key for key, value in before.model_dump().items() if search.model_dump()[key] != value]

@@ -115,3 +115,11 @@ def test_the_sdist_builds_and_holds_what_the_wheel_is_made_of(tmp_path):
     }
     assert wanted | {path.relative_to(ROOT).as_posix() for path in project.files().values()} <= names
     assert not [name for name in names if name.startswith((".venv", "results/demo", "site/"))]
+
+
+def test_an_installed_package_has_the_papers_numbers_and_its_templates(installed, tmp_path):
+    done = python("-m", "autoseg", "table", "--published", "main", "--out", "main", cwd=tmp_path, path=installed)
+    assert done.returncode == 0, done.stderr
+    assert "80.97" in (tmp_path / "main.html").read_text()
+    done = python("-m", "autoseg", "loss", "export", "mIoU", "--out", "mine.py", cwd=tmp_path, path=installed)
+    assert done.returncode == 0, done.stderr

@@ -152,7 +152,7 @@ def test_a_table_has_means_spreads_targets_and_what_is_near_the_best(tmp_path):
     assert found["naive:mIoU"]["mIoU"].underlined
     assert not found["naive:mIoU"]["FWIoU"].bold
     assert found["dice"]["mIoU"].text == ""
-    assert "Not computed yet: dice; `make it` does." in filled.caption
+    assert "Not computed yet: dice; `make it` fills it." in filled.caption
     assert "Fewer seeds than 2 so far: naive:mIoU; `make it` adds the others." in filled.caption
 
 

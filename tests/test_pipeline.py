@@ -154,7 +154,8 @@ def test_a_for_writes_out_every_search():
             }
         },
     )
-    config["tables"]["main"]["rows"] = ["searched:mAcc-2"]
+    config["tables"] = {"main": {**config["tables"]["main"], "rows": ["searched:mAcc-2"]}}
+    del config["figures"]
     pipeline = load_pipeline(config, "the config")
     assert list(pipeline.searches) == ["mIoU-1", "mIoU-2", "mAcc-1", "mAcc-2"]
     assert pipeline.search("mAcc-2").seed == 2

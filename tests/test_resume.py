@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -46,55 +47,45 @@ def test_a_finished_run_is_whole_and_has_nothing_to_do(finished):
 
 BIOU = {"dataset": "scenes", "proxy": "tiny", "search": {"metric": "BIoU", "steps": 2, "trials_per_step": 3}}
 MORE = {"kind": "synthetic", "options": {"train": 8, "val": 2, "size": 48}, "proxy_size": 16, "hold_out": 2}
-LAST = {"table": 2, "figure": 6, "make_report": 1}
 
 
 @pytest.mark.parametrize(
     ("key", "value", "jobs"),
     [
-        ("workers", 1, {}),
-        ("tables.main.title", "Another title", {"table": 1, "make_report": 1}),
-        ("datasets.more", MORE, {"make_report": 1}),
-        ("searches.BIoU", BIOU, {"search_settings": 1, "ask": 2, "trials": 2, "select": 1, "make_report": 1}),
-        ("retrainings.tiny.training.lr", 0.04, {"train": 4, "evaluate": 4, **LAST, "figure": 3}),
+        ("workers", 1, ""),
+        ("tables.main.title", "Another title", "table 1 make_report 1"),
+        ("datasets.more", MORE, "make_report 1"),
+        ("searches.BIoU", BIOU, "ask 2 trials 2 select 1 make_report 1"),
+        ("retrainings.tiny.training.lr", 0.04, "train 4 evaluate 4 table 2 figure 3 make_report 1"),
         (
             "proxies.tiny.training.lr",
             0.04,
-            {"ask": 2, "trials": 10, "rescore": 1, "select": 2, "train": 2, "evaluate": 2, **LAST},
+            "ask 2 trials 10 rescore 1 select 2 train 2 evaluate 2 table 2 figure 6 make_report 1",
         ),
         # One step more: the search's clip is stated, so nothing before it changes.
         (
             "searches.mIoU.search.steps",
             3,
-            {"search_settings": 1, "ask": 1, "trials": 2, "select": 1, "train": 2, "evaluate": 2, **LAST},
+            "ask 1 trials 2 select 1 train 2 evaluate 2 table 2 figure 6 make_report 1",
         ),
         # Here it is derived from the number of steps, so that is another search from its first step on.
         (
             "searches.mAcc.search.steps",
             4,
-            {
-                "search_settings": 1,
-                "ask": 4,
-                "trials": 10,
-                "rescore": 1,
-                "select": 1,
-                "train": 1,
-                "evaluate": 1,
-                **LAST,
-                "table": 1,
-                "figure": 2,
-            },
+            "ask 4 trials 10 rescore 1 select 1 train 1 evaluate 1 table 1 figure 2 make_report 1",
         ),
         (
             "datasets.scenes.split_seed",
             1,
-            {"split_dataset": 1, "ask": 2, "trials": 10, "rescore": 1, "select": 2, "train": 4, "evaluate": 4, **LAST},
+            "split_dataset 1 ask 2 trials 10 rescore 1 select 2 train 4 evaluate 4 table 2 figure 6 make_report 1",
         ),
     ],
 )
 def test_a_changed_key_runs_what_follows_from_it_and_nothing_else(finished, key, value, jobs):
     config = changed(content("tiny"), *key.split("."), value)
-    assert planned(finished, *with_config(finished, config)) == jobs
+    words = jobs.split()
+    expected = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+    assert planned(finished, *with_config(finished, config)) == expected
 
 
 def test_a_deleted_result_is_made_again_and_nothing_else(finished):
@@ -176,9 +167,34 @@ def storm(
     return seen
 
 
+def test_one_command_brings_a_killed_run_back(finished, tmp_path):
+    """Snakemake alone is killed: its jobs live on, and it leaves a lock."""
+    process = subprocess.Popen(
+        command("--configfile", str(TINY)),
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.rglob("trial-*.json")):
+        assert time.monotonic() < deadline, "no trial was scored"
+        time.sleep(0.05)
+    resume = [str(Path(sys.executable).parent / "autoseg"), "resume"]
+    early = subprocess.run(resume, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    process.kill()
+    process.wait()
+    seen = finished_trainings(tmp_path)
+    done = subprocess.run(resume, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert (early.returncode, "is still alive" in early.stderr) == (2, True)
+    assert done.returncode == 0, done.stderr
+    assert {path: finished_trainings(tmp_path)[path] for path in seen} == seen
+    assert results(tmp_path / "results") == results(finished / "results")
+
+
 def test_ten_kills_change_no_byte_and_nothing_finished_is_trained_again(finished, tmp_path):
     arguments = ("--configfile", str(TINY))
-    seen = storm(tmp_path, arguments, kills=10, seed=0, timeout=120)
+    seen = storm(tmp_path, arguments, kills=10, seed=0, timeout=600)
     snakemake(tmp_path, *arguments, "--unlock")
     done = snakemake(tmp_path, *arguments, "--rerun-incomplete")
     assert done.returncode == 0, done.stdout

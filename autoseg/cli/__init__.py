@@ -19,7 +19,8 @@ from autoseg.plugins import load_plugin
 # In the order of the data flow.
 VERBS: tuple[str, ...] = (
     *("prepare", "split", "ask", "trials", "rescore", "select", "search"),
-    *("weights", "train", "evaluate", "table", "figure", "report", "plan", "doctor", "resume", "init"),
+    *("weights", "train", "evaluate", "table", "figure", "report", "loss"),
+    *("plan", "doctor", "resume", "init"),
 )
 
 PREEMPTED = 75  # EX_TEMPFAIL: try again

@@ -105,7 +105,8 @@ def _tables(results: Results) -> tuple[list[str], list[str]]:
         parts.append(f"<p class='soft'>Files beside this page: {links}. Made by <code>{command}</code>.</p>")
         warnings += [f"Table '{name}' skipped {problem}" for problem in read.problems]
         if missing := len(dict.fromkeys(table_runs(results.table(name)))) - len(read.scores) - len(read.problems):
-            warnings.append(f"Table '{name}': {missing} runs have no scores yet; `{results.fills(f'{stem}.md')}` does.")
+            makes = results.fills(f"{stem}.md")
+            warnings.append(f"Table '{name}': {_count(missing, 'run')} without scores yet; `{makes}` fills it.")
     return parts, warnings
 
 
@@ -166,11 +167,8 @@ def _story(name: str, found: Progress, results: Results, unfolded: bool) -> str:
     if steps:
         with drawing.style():
             picture = drawing.picture(story_figure(found), "svg")
-        caption = (
-            "Left: every trial, by step. Right: the curves of the search's mean, the later the darker, and its answer."
-            if search.sampler in ("ppo2", "cmaes")
-            else "Left: every trial, by step. Right: the curves of the search's answer."
-        )
+        moved = "mean, the later the darker; thick, its" if search.sampler in ("ppo2", "cmaes") else ""
+        caption = f"Left: every trial, by step. Right: the curves of the search's {moved} answer."
         image = _image(picture, "image/svg+xml", f"Search {name}")
         parts.append(f"<figure>{image}<figcaption>{caption}</figcaption></figure>")
         parts.append(_step_table(found))
@@ -195,8 +193,7 @@ def _failures(results: Results, found: dict[str, Progress], logs: Path) -> list[
     for name in found:
         if numbers := diverged_trials(results.search(name)):
             shown = ", ".join(map(str, numbers[:20])) + (", ..." if len(numbers) > 20 else "")
-            count = f"{len(numbers)} trial{'s' * (len(numbers) > 1)}"
-            lines.append(f"Search '{name}': {count} diverged and scored what was left of them ({shown}).")
+            lines.append(f"Search '{name}': {_count(len(numbers), 'trial')} diverged, number {shown}.")
     for path in results.scores(results.pipeline.runs.values()):
         try:
             scores = Scores.load(path)
@@ -210,7 +207,7 @@ def _failures(results: Results, found: dict[str, Progress], logs: Path) -> list[
         for one in failed
     ]
     if retries:
-        lines.append(f"Snakemake tried {retries} job{'s' * (retries > 1)} again.")
+        lines.append(f"Snakemake tried {_count(retries, 'job')} again.")
     if not lines:
         return ["<p>No training diverged, and no job failed that Snakemake's logs know of.</p>"]
     return ["<ul>" + "".join(f"<li>{prose(line)}</li>" for line in lines) + "</ul>"]
@@ -314,6 +311,10 @@ def _hours(hours: float) -> str:
     if hours >= 1:
         return f"{hours:.1f} h"
     return f"{60 * hours:.1f} min" if hours >= 1 / 60 else f"{3600 * hours:.0f} s"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _heads(names: Iterable[str]) -> str:

@@ -329,7 +329,7 @@ def _caption(table: Table, lines: Sequence[Line], read: Read, untimed: Sequence[
         found.append(f"Trials without a recorded time, so no hours: {', '.join(untimed)}.")
     empty = [line.label for line in lines if any(cell.mean is None for cell in line.cells)]
     if empty:
-        found.append(f"Not computed yet: {', '.join(empty)}; `{command}` does.")
+        found.append(f"Not computed yet: {', '.join(empty)}; `{command}` fills it.")
     few = [line.label for line in lines if any(0 < cell.seeds < len(table.seeds) for cell in line.cells)]
     if few:
         found.append(f"Fewer seeds than {len(table.seeds)} so far: {', '.join(few)}; `{command}` adds the others.")

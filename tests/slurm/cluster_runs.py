@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,20 +47,23 @@ class Run:
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
 
-    def arguments(self, jobs: int) -> list[str]:
-        """Return Snakemake's arguments: the profile, and what a test of seconds needs else."""
-        memory = [f"{rule}:mem_mb={MEMORY}*attempt" for rule in ("cache_dataset", "trials", "train", "evaluate")]
-        asked = ["trials:gpu=1", "train:gpu=1", "train:runtime=1*attempt", "prepare_dataset:mem_mb=1000", *memory]
-        return [
-            *("--snakefile", str(ROOT / "Snakefile"), "--profile", str(ROOT / "slurm")),
-            *("--configfile", str(self.config), "--jobs", str(jobs), "--slurm-init-seconds-before-status-checks", "2"),
-            # The profile's notice, two minutes before the end, is more than these jobs have.
-            *("--default-resources", "slurm_partition=gpu", "--set-resources", *asked),
-        ]
+    def start(self, jobs: int = 6, memory: int = MEMORY, resources: Sequence[str] = ("slurm_partition=gpu",)) -> None:
+        """Start Snakemake with the profile, and with what a test of minutes needs else.
 
-    def start(self, jobs: int = 6) -> None:
-        """Start Snakemake, with so many jobs at once."""
-        self._start([sys.executable, "-m", "snakemake", *self.arguments(jobs)])
+        Of the profile's `default-resources` nothing is left: the notice two minutes before the end is more than these
+        jobs have.
+        """
+        rules = ("prepare_dataset", "cache_dataset", "trials", "train", "evaluate")
+        asked = ["trials:gpu=1", "train:gpu=1", "train:runtime=1*attempt"]
+        asked += [f"{rule}:mem_mb={memory}*attempt" for rule in rules]
+        self._start(
+            [
+                *(sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")),
+                *("--profile", str(ROOT / "slurm"), "--configfile", str(self.config), "--jobs", str(jobs)),
+                *("--slurm-init-seconds-before-status-checks", "2"),
+                *("--default-resources", *resources, "--set-resources", *asked),
+            ]
+        )
 
     def resume(self) -> None:
         """Start `autoseg resume`."""
@@ -101,7 +104,7 @@ class Run:
         """Return the jobs that are not at their end."""
         return [job for job in self.jobs() if job.state in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")]
 
-    def until(self, happened: Callable[[], Any], seconds: float = 300) -> None:
+    def until(self, happened: Callable[[], Any], seconds: float = 900) -> None:
         """Wait for something, while Snakemake is alive."""
         limit = time.monotonic() + seconds
         while not happened():
@@ -109,7 +112,7 @@ class Run:
             assert time.monotonic() < limit, f"it did not happen within {seconds} s:\n{self.log()[-3000:]}"
             time.sleep(0.2)
 
-    def end(self, seconds: float = 600) -> int:
+    def end(self, seconds: float = 1200) -> int:
         """Wait until Snakemake ends; return its exit code."""
         assert self.process is not None
         return self.process.wait(timeout=seconds)

@@ -9,7 +9,7 @@ from autoseg.files import to_json
 from autoseg.loss_names import searches_of
 from autoseg.pipeline import figure_runs, figure_searches, flags, load_pipeline, options, table_runs
 from autoseg.preflight import check_before_start, check_place
-from autoseg.search import identity, settings_of, total_steps
+from autoseg.search import Folder, identity, settings_of, total_steps
 from autoseg.versions import PREPARE_VERSION, SEARCH_VERSION, TRAINING_VERSION
 
 try:
@@ -40,6 +40,8 @@ onstart:
     # Here and not above: a dry run says what would be done also where the data are not.
     try:
         check_before_start(P, OUT)
+        for name in P.searches:
+            Folder(f"{OUT}/searches/{name}").start(P.search(name), replace=True)
     except InputError as error:
         sys.exit(f"autoseg: {error}")
     check_cluster()

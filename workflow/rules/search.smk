@@ -1,30 +1,14 @@
 # Searches: ask(t) -> trials(t, chunk) -> ask(t + 1) -> ... -> rescore -> select. The number of steps, trials and chunks
-# is known beforehand, so the whole DAG is, too.
+# is known beforehand, so the whole DAG is, too. A search's settings, search.json, are written when a run starts: as an
+# output, a change of one setting would run every step again, and Snakemake does not look at the parameters of a job
+# behind an `ancient` input that is made anew.
 # `exec`: see train.smk.
 
 SEARCH = f"{OUT}/searches/{{search}}"
 
 
-rule search_settings:
-    output:
-        f"{SEARCH}/search.json",
-    log:
-        f"{OUT}/logs/searches/{{search}}/settings.log",
-    benchmark:
-        f"{OUT}/logs/searches/{{search}}/settings.tsv"
-    localrule: True
-    conda:
-        ENV
-    params:
-        settings=lambda w: to_json(P.search(w.search).model_dump()),
-    shell:
-        "printf %s {params.settings:q} > {output:q} 2> {log:q}"
-
-
 rule ask:
     input:
-        # Settings that change proposals are in `params`; what else is in the file (the number of steps, say) may change.
-        ancient(f"{SEARCH}/search.json"),
         earlier,
     output:
         f"{SEARCH}/step-{{step}}/proposals.json",
@@ -36,6 +20,7 @@ rule ask:
     conda:
         ENV
     params:
+        # Only what changes proposals: another number of steps, say, leaves those that are done as they are.
         settings=lambda w: proposing(w.search),
     shell:
         "{AUTOSEG} ask {OUT}/searches/{wildcards.search} --step {wildcards.step} 2> {log:q}"
@@ -71,7 +56,6 @@ rule trials:
 
 rule rescore:
     input:
-        f"{SEARCH}/search.json",
         last_step,
     output:
         f"{SEARCH}/rescore/proposals.json",
@@ -83,6 +67,7 @@ rule rescore:
     conda:
         ENV
     params:
+        settings=lambda w: to_json(P.search(w.search).model_dump()),
         version=SEARCH_VERSION,
     shell:
         "{AUTOSEG} rescore {OUT}/searches/{wildcards.search} 2> {log:q}"
@@ -90,7 +75,6 @@ rule rescore:
 
 rule select:
     input:
-        f"{SEARCH}/search.json",
         last_step,
         lambda w: chunk_files(w.search, "rescore") if P.search(w.search).rescore else [],
     output:
@@ -103,6 +87,7 @@ rule select:
     conda:
         ENV
     params:
+        settings=lambda w: to_json(P.search(w.search).model_dump()),
         version=SEARCH_VERSION,
     shell:
         "{AUTOSEG} select {OUT}/searches/{wildcards.search} --output {output:q} > {log:q} 2>&1"
