@@ -176,13 +176,18 @@ def cli_reference() -> str:
     for name, verb in _children(parser).items():
         parts += [f"## autoseg {name}\n", *_description(verb.description or ""), *_arguments(verb)]
         for kind, child in _children(verb).items():
-            parts += [f"### autoseg {name} {kind}\n", f"{child.description}\n", *_arguments(child)]
+            parts += [f"### autoseg {name} {kind}\n", f"{_plain_markdown(_help(verb, kind))}\n", *_arguments(child)]
     return "\n".join(parts).rstrip() + "\n"
 
 
 def _children(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     found = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return dict(found[0]) if found else {}
+
+
+def _help(parser: argparse.ArgumentParser, name: str) -> str:
+    found = [action._choices_actions for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return next(choice.help or "" for choice in found[0] if choice.dest == name)
 
 
 def _description(text: str) -> list[str]:

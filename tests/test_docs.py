@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -14,12 +15,10 @@ from typing import NamedTuple
 
 import pytest
 import yaml
-from PIL import Image
 from pipeline_runs import environment
 
 from autoseg.cli import build_parser, main
 from autoseg.config import load_search
-from autoseg.data.synthetic import CLASSES, scene
 from autoseg.pipeline import load_pipeline
 from autoseg.surrogate_json import PUBLISHED
 
@@ -88,6 +87,8 @@ RUN = {
     "autoseg split results/data/mine --hold-out 0.25",
     "autoseg init paper",
     "cd paper",
+    "autoseg loss show mIoU",
+    "autoseg loss export mIoU --out my_loss.py",
 }
 # Why a command is not run by a test of this file.
 ELSEWHERE = {
@@ -144,9 +145,16 @@ def test_every_command_is_one_that_the_parser_takes(command):
 
 def test_the_readmes_commands_on_own_images_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    make_images(tmp_path / "my_images")
+    make_images(tmp_path / "my_images", 8)
     for command in commands(of("sh", "README.md")[1].text)[:2]:
         assert main(shlex.split(command)[1:]) == 0, command
+
+
+def test_the_commands_on_losses_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for command in commands(of("sh", "docs/losses.md")[0].text):
+        assert main(shlex.split(command)[1:]) == 0, command
+    assert "class Loss" in (tmp_path / "my_loss.py").read_text()
 
 
 def test_the_readmes_project_is_written_where_it_says(tmp_path, monkeypatch):
@@ -184,15 +192,7 @@ def test_every_json_is_json():
 # ----------------------------------------------------------------------------------------- docs/own-data.md, followed
 
 
-def make_images(root: Path, train: int = 8, val: int = 4) -> None:
-    """The folder that the page begins with."""
-    for split, count in (("train", train), ("val", val)):
-        for number in range(count):
-            for kind, picture in zip(("images", "masks"), scene(64, 0, split, number), strict=True):
-                path = root / kind / split / f"{number:04d}.png"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                Image.fromarray(picture).save(path)
-    (root / "classes.txt").write_text("".join(f"{info.name}\n" for info in CLASSES))
+make_images = runpy.run_path(str(ROOT / "examples/search_own_folder.py"))["make_up"]  # the folder it begins with
 
 
 # All that is not to the letter: less of everything.
@@ -211,7 +211,7 @@ SMALLER = {
 
 def follow(folder: Path, upto: str | None = None) -> str:
     """Do what the page says, in its order, up to a command; return what was printed."""
-    make_images(folder / "my_images")
+    make_images(folder / "my_images", 8)
     environ = environment(PYTHONPATH=os.pathsep.join([str(ROOT), str(folder)]))
     shown = ""
     for block in blocks(ROOT / "docs/own-data.md"):
