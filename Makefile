@@ -47,11 +47,11 @@ lint: venv  ## ruff (format and lint), mypy, snakefmt and Snakemake's own lint
 	$(BIN)/snakefmt --check Snakefile workflow
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --lint --configfile workflow/config/tiny.yaml
 
-reference: venv  ## write the config's JSON schema and reference anew
+reference: venv  ## write the references of config and command line, and the JSON schema, anew
 	$(BIN)/python -m autoseg.reference
 
 docs: venv  ## the documentation as a static site, site/index.html; a broken link is an error
-	$(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m mkdocs build --strict  # --quiet would not see the warnings
 
 optunahub: venv  ## the sampler as a package for OptunaHub, in dist/optunahub
 	$(BIN)/python hub/assemble.py
@@ -96,4 +96,4 @@ bench-report: venv  ## every table and figure of the demo, and its report, anew
 	$(BIN)/python -m benchmarks.tables
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,10 +1,11 @@
-"""What is written about the config from its models: the JSON schema for editors, and the reference for people.
+"""What is written from code: the config's JSON schema for editors, and the references of config and command line.
 
-`make reference` writes both; a test fails when they are not what the models say.
+`make reference` writes all; a test fails when they are not what the models and parsers say.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import types
 import typing
@@ -16,12 +17,14 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from autoseg import pipeline
+from autoseg.cli import build_parser
 from autoseg.config import PROTOCOLS, Search, Training
 from autoseg.files import atomic, to_json
 from autoseg.surrogate_json import SurrogateConventions
 
 SCHEMA = "workflow/schemas/config.schema.json"
 REFERENCE = "docs/config.md"
+COMMANDS = "docs/cli.md"
 
 # In the order of the data flow, each with the key that holds it.
 _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
@@ -152,8 +155,7 @@ def _text(field: FieldInfo) -> str:
     limits = [
         f"{sign} {value}" for name, sign in _LIMITS.items() for value in [_limit(field, name)] if value is not None
     ]
-    text = (field.description or "").replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")
-    return text + (f" ({', '.join(limits)})" if limits else "")
+    return _plain_markdown(field.description or "") + (f" ({', '.join(limits)})" if limits else "")
 
 
 _LIMITS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
@@ -163,9 +165,72 @@ def _limit(field: FieldInfo, name: str) -> Any:
     return next((getattr(limit, name) for limit in field.metadata if hasattr(limit, name)), None)
 
 
+def cli_reference() -> str:
+    """Return the reference of all verbs and their arguments, in markdown."""
+    parser = build_parser()
+    parts = [
+        "# Command line\n",
+        "Written by `make reference` from the parsers in `autoseg/cli`. `autoseg VERB --help` shows the same.\n",
+        *_arguments(parser),
+    ]
+    for name, verb in _children(parser).items():
+        parts += [f"## autoseg {name}\n", *_description(verb.description or ""), *_arguments(verb)]
+        for kind, child in _children(verb).items():
+            parts += [f"### autoseg {name} {kind}\n", f"{_plain_markdown(_help(verb, kind))}\n", *_arguments(child)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _children(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    found = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return dict(found[0]) if found else {}
+
+
+def _help(parser: argparse.ArgumentParser, name: str) -> str:
+    found = [action._choices_actions for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return next(choice.help or "" for choice in found[0] if choice.dest == name)
+
+
+def _description(text: str) -> list[str]:
+    """Return a verb's description; commands, and lines that are set in, such as a list of files, stay as they are."""
+    parts: list[str] = []
+    for paragraph in text.strip().split("\n\n"):
+        lines = paragraph.splitlines()
+        inset = [line for line in lines if line.startswith(("  ", "autoseg "))]
+        prose = [line for line in lines if line not in inset]
+        parts += ["\n".join(map(_plain_markdown, prose)) + "\n"] if prose else []
+        parts += ["```text", *inset, "```\n"] if inset else []
+    return parts
+
+
+def _arguments(parser: argparse.ArgumentParser) -> list[str]:
+    """Return a table of a parser's arguments, the required ones marked."""
+    rows = []
+    for action in parser._actions:
+        if isinstance(action, argparse._HelpAction | argparse._VersionAction | argparse._SubParsersAction):
+            continue
+        value = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
+        if action.choices is not None:
+            value = "{" + ",".join(map(str, action.choices)) + "}"
+        words = (" ".join(value) if isinstance(value, tuple) else value).replace("|", " or ")  # it ends a cell
+        names = ", ".join(action.option_strings)
+        shown = f"{names} {words}" if names and action.nargs != 0 else names or words
+        required = ", **required**" if action.required and action.option_strings else ""
+        rows.append(f"| `{shown}`{required} | {_plain_markdown(action.help or '')} |")
+    return ["| argument | |", "|---|---|", *rows, ""] if rows else []
+
+
+def _plain_markdown(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;").replace("%%", "%")
+
+
+def pages() -> dict[str, str]:
+    """Return every file that is written from code, by its place below the project's folder."""
+    return {SCHEMA: to_json(schema()) + "\n", REFERENCE: config_reference(), COMMANDS: cli_reference()}
+
+
 def write(root: Path) -> None:
-    """Write both files below the project's folder."""
-    for path, text in ((SCHEMA, to_json(schema()) + "\n"), (REFERENCE, config_reference())):
+    """Write them below the project's folder."""
+    for path, text in pages().items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         with atomic(root / path) as file:
             file.write(text)

@@ -549,15 +549,6 @@ def test_asking_with_a_long_history_is_quick_and_loads_no_torch(tmp_path: Path) 
     assert seconds < 4  # about 0.9 on an idle core; the bound only catches an import gone wrong
 
 
-def test_the_readmes_settings_and_example_of_the_sampler_work(tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text()
-    example = next(block for block in readme.split("```python\n") if "PPO2Sampler" in block).split("```")[0]
-    shown = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, cwd=ROOT)
-    assert shown.stdout.startswith("BestMean(step="), shown.stderr
-    (tmp_path / "search.yaml").write_text(readme.split("```yaml\nname: toy\n")[1].split("```")[0])
-    assert load_search(tmp_path / "search.yaml").preset == "annealed"
-
-
 def test_the_examples_of_the_documentation_are_valid() -> None:
     blocks = (ROOT / "docs" / "searches.md").read_text().split("```json\n")[1:]
     settings, proposals, trial = (json.loads(block.split("```")[0]) for block in blocks)

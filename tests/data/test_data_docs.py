@@ -1,12 +1,14 @@
-"""docs/data.md: its examples are valid and its program runs."""
+"""docs/data.md: its examples are valid, its commands and its program run."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from data_trees import voc_tree
 
 from autoseg.cli import main
 from autoseg.data.model import CacheLayout, Index, SourcePaths, Statistics
@@ -22,6 +24,16 @@ def test_the_example_of_each_file_is_valid_and_complete(tmp_path, model):
     (example,) = [text for text in examples if f'"{model.SCHEMA}"' in text]
     (tmp_path / "example.json").write_text(example)
     assert model.load(tmp_path / "example.json").content() == json.loads(example)
+
+
+def test_the_commands_run(tmp_path, monkeypatch):
+    (block,) = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    voc_tree(tmp_path / "data")
+    for command in block.splitlines():
+        small = ["--hold-out", "2"] if " split " in command else ["--workers", "1"]
+        assert main([*shlex.split(command.replace("--root /data", "--root data"))[1:], *small]) == 0, command
+    assert (tmp_path / "results/data/voc/split.json").exists()
 
 
 def test_the_program_runs_as_it_stands(tmp_path, monkeypatch):

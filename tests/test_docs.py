@@ -1,0 +1,289 @@
+"""README and docs: every block of code is run, or it is said why not; links lead somewhere; figures were measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+from pipeline_runs import environment
+
+from autoseg.cli import build_parser, main
+from autoseg.config import load_search
+from autoseg.pipeline import load_pipeline
+from autoseg.surrogate_json import PUBLISHED
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "results/README.md", "workflow/config/README.md")]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
+
+
+class Block(NamedTuple):
+    """A fenced block: where, of what language, its text, and the file it is, where the line before names one."""
+
+    page: str
+    language: str
+    text: str
+    file: str | None
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    fences = re.finditer(r"(?:`([\w.-]+)`:\n\n)?^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [Block(page.relative_to(ROOT).as_posix(), fence[2], fence[3], fence[1]) for fence in fences]
+
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+
+
+def of(language: str, *pages: str) -> list[Block]:
+    return [block for block in BLOCKS if block.language == language and (not pages or block.page in pages)]
+
+
+def commands(text: str) -> list[str]:
+    """Return the commands of a block, without remarks and the line breaks within them."""
+    joined = re.sub(r"\\\n\s*", "", text)
+    lines = [re.sub(r"\s+#.*$", "", line).strip() for line in joined.splitlines()]
+    return [" ".join(command.split()) for line in lines for command in line.split(" && ") if command]
+
+
+def test_every_block_says_what_it_is():
+    assert {block.language for block in BLOCKS} == {"python", "sh", "yaml", "json", "text"}
+    for page in PAGES:
+        assert page.read_text().count("```") == 2 * len(blocks(page)), page
+
+
+# ------------------------------------------------------------------------------------------------------------- Python
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/losses.md"])
+def test_the_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in of("python", page):
+        exec(compile(block.text, page, "exec"), names)
+
+
+def test_no_page_with_programs_is_forgotten():
+    here = {"README.md", "docs/losses.md", "docs/own-data.md"}
+    elsewhere = {"docs/data.md"}  # tests/data/test_data_docs.py, on a data set made for it
+    assert {block.page for block in of("python")} == here | elsewhere
+
+
+# ----------------------------------------------------------------------------------------------------------- commands
+
+# Run below, on data made for it.
+RUN = {
+    "autoseg prepare folder --root my_images --classes my_images/classes.txt --out results/data/mine",
+    "autoseg split results/data/mine --hold-out 0.25",
+    "autoseg init paper",
+    "cd paper",
+    "autoseg loss show mIoU",
+    "autoseg loss export mIoU --out my_loss.py",
+}
+# Why a command is not run by a test of this file.
+ELSEWHERE = {
+    "make demo": "minutes; tests/test_pipeline.py runs the same DAG with less training, `make bench-demo` this one",
+    "make test": "runs this",
+    "make resume": "tests/test_cluster_notes.py and tests/slurm run `autoseg resume`, which it calls",
+    "make venv": "whoever runs this has done it",
+    "git clone ... autoseg": "no network",
+    "cd autoseg": "after the clone",
+    "source .venv/bin/activate": "after the clone",
+    "snakemake --cores all": "the demo, see there",
+    "snakemake --cores all --config name=mine": "the demo under another name; tests/test_pipeline.py has --config",
+    "snakemake --cores all searches": "tests/test_pipeline.py plans every target",
+    "snakemake --cores all results/demo/tables/main.md": "tests/test_pipeline.py plans every target",
+    "snakemake --cores all --configfile workflow/config/paper.yaml -n": "tests/test_pipeline.py plans every config",
+    "snakemake --configfile workflow/config/paper.yaml -n --quiet rules": "tests/test_pipeline.py plans every config",
+    "snakemake --profile slurm -n --quiet rules": "tests/test_pipeline.py plans every config, tests/slurm the profile",
+    "snakemake --profile slurm": "tests/slurm, on a real SLURM",
+    "autoseg doctor slurm": "tests/slurm, on a real SLURM",
+    "autoseg doctor voc --root /data": "tests/data/test_data_docs.py, on a small VOC",
+    "autoseg prepare voc --root /data --out results/data/voc": "tests/data/test_data_docs.py, on a small VOC",
+    "autoseg split results/data/voc --seed 0": "tests/data/test_data_docs.py, on a small VOC",
+    "autoseg weights deeplabv3plus-r101 --out r101.safetensors": "no network; tests/test_networks.py has a file's",
+    "autoseg weights deeplabv3plus-r101c --from resnet101_v1c.pth --out r101c.safetensors": "tests/test_networks.py",
+    "autoseg train --loss published:mIoU --data results/data/voc --network deeplabv3plus-r101 "
+    "--weights r101.safetensors --protocol paper --out results/runs/voc-miou": "a GPU's work; tests/test_runs.py",
+    "autoseg evaluate results/runs/voc-miou --data results/data/voc": "after it; tests/test_runs.py",
+    "autoseg trials results/searches/voc-miou --step 1 --chunk 0/8 --data results/data/voc --weights r50.safetensors": (
+        "a GPU's work; tests/test_trials.py"
+    ),
+    "autoseg search results/searches/toy --config search.yaml --data results/data/demo --network small --workers 2": (
+        "as in docs/own-data.md, which is followed below"
+    ),
+    "autoseg search results/searches/mine --config search.yaml --data results/data/mine --network small --workers 2": (
+        "as in docs/own-data.md, which is followed below"
+    ),
+    "torchrun --standalone --nproc-per-node 4 -m autoseg train --loss published:mIoU ... --set batch_size=32": (
+        "a GPU's work; tests/test_runs.py has two processes"
+    ),
+}
+
+
+def test_every_command_is_run_or_says_why_not():
+    written = {command for block in of("sh") if block.page != "docs/own-data.md" for command in commands(block.text)}
+    assert written == RUN | set(ELSEWHERE)
+    for reason in ELSEWHERE.values():
+        assert all((ROOT / name).exists() for name in re.findall(r"(?:tests|docs)/[\w./-]+\w", reason)), reason
+
+
+@pytest.mark.parametrize("command", sorted(c for b in of("sh") for c in commands(b.text) if c.startswith("autoseg ")))
+def test_every_command_is_one_that_the_parser_takes(command):
+    build_parser().parse_args(shlex.split(command)[1:])
+
+
+def test_the_readmes_commands_on_own_images_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_images(tmp_path / "my_images", 8)
+    for command in commands(of("sh", "README.md")[1].text)[:2]:
+        assert main(shlex.split(command)[1:]) == 0, command
+
+
+def test_the_commands_on_losses_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for command in commands(of("sh", "docs/losses.md")[0].text):
+        assert main(shlex.split(command)[1:]) == 0, command
+    assert "class Loss" in (tmp_path / "my_loss.py").read_text()
+
+
+def test_the_readmes_project_is_written_where_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    init, cd, *_ = commands(of("sh", "README.md")[2].text)
+    assert main(shlex.split(init)[1:]) == 0
+    assert (tmp_path / cd.removeprefix("cd ") / "slurm" / "config.yaml").exists()
+
+
+# ------------------------------------------------------------------------------------------------------ YAML and JSON
+
+
+def test_every_config_is_valid(tmp_path):
+    kinds = []
+    for block in of("yaml"):
+        content = yaml.safe_load(block.text)
+        if block.page == "docs/own-data.md":
+            continue  # its metric is known only where the page is followed
+        if "tables" in content:
+            load_pipeline(content, block.page)
+        elif "metric" in content:
+            (tmp_path / "search.yaml").write_text(block.text)
+            load_search(tmp_path / "search.yaml")
+        else:
+            rules = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+            assert all(f"rule {name}:" in rules for name in content["set-resources"])
+        kinds.append(next(key for key in ("tables", "metric", "set-resources") if key in content))
+    assert set(kinds) == {"tables", "metric", "set-resources"}
+
+
+def test_every_json_is_json():
+    assert all(json.loads(block.text) for block in of("json"))
+
+
+# ----------------------------------------------------------------------------------------- docs/own-data.md, followed
+
+
+make_images = runpy.run_path(str(ROOT / "examples/search_own_folder.py"))["make_up"]  # the folder it begins with
+
+
+# All that is not to the letter: less of everything.
+SMALLER = {
+    "steps: 4": "steps: 1",
+    "trials_per_step: 8": "trials_per_step: 2",
+    "iterations=60": "iterations=2",
+    "iterations: 60": "iterations: 2",
+    "iterations: 150": "iterations: 2",
+    "batch_size=8": "batch_size=2",
+    "batch_size: 8": "batch_size: 2",
+    "--workers 2": "--workers 1",
+    "--cores all": "--cores 1",
+}
+
+
+def follow(folder: Path, upto: str | None = None) -> str:
+    """Do what the page says, in its order, up to a command; return what was printed."""
+    make_images(folder / "my_images", 8)
+    environ = environment(PYTHONPATH=os.pathsep.join([str(ROOT), str(folder)]))
+    shown = ""
+    for block in blocks(ROOT / "docs/own-data.md"):
+        text = block.text
+        for long, short in SMALLER.items():
+            text = text.replace(long, short)
+        if block.file:
+            (folder / block.file).write_text(text)
+        elif block.language in ("python", "sh"):
+            runs = [["-c", text]] if block.language == "python" else [["-m", *shlex.split(c)] for c in commands(text)]
+            for arguments in runs:
+                if upto and shlex.join(arguments).endswith(upto):
+                    return shown
+                done = subprocess.run(
+                    [sys.executable, *arguments], cwd=folder, env=environ, capture_output=True, text=True, check=False
+                )
+                assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
+                shown += done.stdout
+    return shown
+
+
+def test_a_new_metric_is_searched_for_by_following_the_page(tmp_path):
+    shown = follow(tmp_path, upto="--configfile mine.yaml")
+    (printed,) = re.findall(r"# (\{'mF2'.*\})", (ROOT / "docs/own-data.md").read_text())
+    assert printed in shown
+    found = json.loads((tmp_path / "results/searches/mine/surrogate.json").read_text())
+    assert found["metric"] == "mF2"
+    assert len(found["theta"]) == 6
+    assert "make_report" in shown  # planned
+
+
+@pytest.mark.long
+def test_the_page_followed_to_its_end_gives_a_table(tmp_path):
+    follow(tmp_path)
+    assert "naive:mF2" in (tmp_path / "results/mine/tables/main.md").read_text()
+
+
+# ----------------------------------------------------------------------------------------------------- pages, figures
+
+
+def test_links_of_pages_outside_the_site_lead_to_files():
+    for page in [*PAGES[:4], ROOT / "benchmarks/README.md", ROOT / "hub/README.md", ROOT / "CHANGELOG.md"]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert "://" in target or (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = list((tmp_path / "site").glob("*.html"))
+    assert len(pages) > 12
+    for page in pages:
+        loaded = re.findall(r"<(?:script|img|link|iframe)[^>]*(?:src|href)=\"([^\"]+)\"", page.read_text())
+        assert loaded
+        assert not [place for place in loaded if "//" in place], page
+    for sheet in (tmp_path / "site").rglob("*.css"):
+        assert not re.findall(r"url\(['\"]?(?:https?:)?//", sheet.read_text()), sheet
+    shutil.rmtree(tmp_path / "site")
+
+
+def test_the_readmes_figures_are_those_of_the_benchmarks():
+    readme, measured = ((ROOT / name).read_text() for name in ("README.md", "benchmarks/README.md"))
+    speed = readme.split("## Speed")[1].split("\n## ")[0]
+    figures = re.findall(r"\d+\.\d+x?|\d+x\b", speed)
+    assert len(figures) > 8
+    gain = re.search(r"gains (\S+) points of\s+mIoU", readme)
+    assert gain
+    for figure in [*figures, gain[1]]:
+        assert re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", measured), figure
+
+
+def test_the_published_curves_are_named():
+    text = (ROOT / "docs/losses.md").read_text()
+    assert all(f"`{name}`" in text for name in PUBLISHED)
