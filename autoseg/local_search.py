@@ -5,11 +5,9 @@ It writes the files that the pipeline writes, through the same functions; all it
 
 from __future__ import annotations
 
-import importlib
 import math
 import multiprocessing
 import os
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -21,6 +19,7 @@ from tqdm import tqdm
 from autoseg.config import Search
 from autoseg.errors import InputError
 from autoseg.files import fingerprint, writing
+from autoseg.plugins import import_module
 from autoseg.search import (
     Folder,
     Proposals,
@@ -74,14 +73,9 @@ def load_objective(spec: str) -> Callable[[Surrogate, int], Any]:
     module, colon, name = spec.partition(":")
     if not (module and colon and name):
         raise InputError(f"objective '{spec}': expected module:function, such as my_task:train_and_score.")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        raise InputError(f"objective '{spec}': {error}; is the module installed or in this directory?") from None
-    except AttributeError:
-        raise InputError(f"objective '{spec}': module {module} has no '{name}'.") from None
+    found = getattr(import_module(module, f"objective '{spec}'"), name, None)
+    if found is None:
+        raise InputError(f"objective '{spec}': module {module} has no '{name}'.")
     if not callable(found):
         raise InputError(f"objective '{spec}': '{name}' is not a function.")
     return found

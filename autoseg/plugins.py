@@ -1,19 +1,25 @@
-"""A user's own modules: importing one registers its metrics."""
+"""A user's own modules: importing one registers its metrics, or gives an objective of a search."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
+from types import ModuleType
 
 from autoseg.errors import InputError
 
 
-def load_plugin(module: str) -> None:
-    """Import a user's module, which registers formulas; modules of the working directory are found too."""
+def import_module(module: str, what: str) -> ModuleType:
+    """Import a user's module; those of the working directory are found too. `what` begins the sentence if it fails."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        importlib.import_module(module)
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise InputError(f"plugin '{module}': {error}; is it installed, or a file in this directory?") from None
+        raise InputError(f"{what}: {error}; is it installed, or a file in this directory?") from None
+
+
+def load_plugin(module: str) -> None:
+    """Import a user's module, which registers formulas."""
+    import_module(module, f"plugin '{module}'")

@@ -20,7 +20,7 @@ from pipeline_runs import environment
 from autoseg.cli import build_parser, main
 from autoseg.config import load_search
 from autoseg.pipeline import load_pipeline
-from autoseg.surrogate_json import PUBLISHED
+from autoseg.surrogate_json import PUBLISHED, published
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "results/README.md", "workflow/config/README.md")]
@@ -88,7 +88,14 @@ RUN = {
     "autoseg init paper",
     "cd paper",
     "autoseg loss show mIoU",
+    "autoseg loss show results/demo/searches/mIoU/surrogate.json --out mIoU.png",
     "autoseg loss export mIoU --out my_loss.py",
+    'autoseg loss export "mIoU + 0.5 * BIoU" --out my_loss.py',
+    "autoseg loss export results/demo/searches/mIoU/surrogate.json --out my_loss.json",
+    "autoseg report --config workflow/config/demo.yaml --make",
+    "autoseg table --config workflow/config/demo.yaml --table main",
+    "autoseg table --published main",
+    "autoseg figure --config workflow/config/demo.yaml --figure curves --out curves --format pdf",
 }
 # Why a command is not run by a test of this file.
 ELSEWHERE = {
@@ -107,6 +114,7 @@ ELSEWHERE = {
     "snakemake --configfile workflow/config/paper.yaml -n --quiet rules": "tests/test_pipeline.py plans every config",
     "snakemake --profile slurm -n --quiet rules": "tests/test_pipeline.py plans every config, tests/slurm the profile",
     "snakemake --profile slurm": "tests/slurm, on a real SLURM",
+    "snakemake --cores all tables figures report": "tests/test_pipeline.py plans every target",
     "autoseg doctor slurm": "tests/slurm, on a real SLURM",
     "autoseg doctor voc --root /data": "tests/data/test_data_docs.py, on a small VOC",
     "autoseg prepare voc --root /data --out results/data/voc": "tests/data/test_data_docs.py, on a small VOC",
@@ -150,10 +158,15 @@ def test_the_readmes_commands_on_own_images_run(tmp_path, monkeypatch):
         assert main(shlex.split(command)[1:]) == 0, command
 
 
-def test_the_commands_on_losses_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", ["docs/losses.md", "docs/tables.md"])
+def test_the_commands_on_losses_and_tables_run_in_a_project(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for command in commands(of("sh", "docs/losses.md")[0].text):
-        assert main(shlex.split(command)[1:]) == 0, command
+    assert main(["init", "."]) == 0
+    published("mIoU").save("results/demo/searches/mIoU/surrogate.json")  # the rest is missing, and said to be
+    for block in of("sh", page):
+        for command in commands(block.text):
+            if command in RUN:
+                assert main(shlex.split(command)[1:]) == 0, command
     assert "class Loss" in (tmp_path / "my_loss.py").read_text()
 
 
