@@ -52,7 +52,7 @@ def note_start(name: str, arguments: Sequence[str], slurm_run: str | None) -> No
 
     me = psutil.Process()
     before = read_note(name)
-    runs = [*(before.slurm if before else []), *([slurm_run] if slurm_run else [])]
+    runs = [*(before.slurm[-20:] if before else []), *([slurm_run] if slurm_run else [])]
     note = Started(
         name=name,
         arguments=list(arguments),
@@ -139,7 +139,11 @@ def _refuse_alive(note: Started, force: bool) -> None:
 
 
 def _end_cluster_jobs(note: Started, wait: bool) -> None:
-    if not (left := slurm.jobs(note.slurm)):
+    try:
+        left = slurm.jobs(note.slurm)
+    except InputError as error:
+        raise InputError(f"run '{note.name}' may have left jobs on a cluster, but {error}; resume it there.") from None
+    if not left:
         return
     doomed = slurm.jobs(note.slurm, "PENDING") if wait else left
     slurm.cancel(doomed)

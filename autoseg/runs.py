@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from autoseg.config import Task, parse
 from autoseg.data.loaders import eval_loader
 from autoseg.errors import InputError
 from autoseg.evaluation import is_finite, score
-from autoseg.files import atomic, checksum, fingerprint, read_json, write_json, writing
+from autoseg.files import atomic, checksum, fingerprint, read_json, to_json, write_json, writing
 from autoseg.logs import JsonLines, Line, TensorBoard, bar
 from autoseg.losses import build_loss, loss_identity
 from autoseg.networks import build_network
@@ -225,9 +226,10 @@ def save_weights(network: torch.nn.Module, path: str | os.PathLike[str], mark: s
     from safetensors.torch import save
 
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    about = {"fingerprint": mark, "iterations": str(outcome.iterations), "diverged": str(outcome.diverged)}
+    about = {"fingerprint": mark, "iterations": outcome.iterations, "diverged": outcome.diverged}
     with atomic(path, "wb") as file:
-        file.write(save(state, about))
+        # Under one key: safetensors writes several in an order of chance, and equal networks would differ in bytes.
+        file.write(save(state, {"autoseg": to_json(about)}))
 
 
 def _finished(out: Path, mark: str) -> Outcome | None:
@@ -240,12 +242,12 @@ def _finished(out: Path, mark: str) -> Outcome | None:
         return None
     try:
         with safe_open(out / WEIGHTS, "pt") as file:
-            about = file.metadata() or {}
+            about = json.loads((file.metadata() or {}).get("autoseg", "{}"))
     except SafetensorError:  # damaged: trained again
         return None
     if about.get("fingerprint") != mark:
         return None
-    return Outcome(iterations=int(about["iterations"]), diverged=about["diverged"] == "True")
+    return Outcome(iterations=about["iterations"], diverged=about["diverged"])
 
 
 def _write_trained(out: Path, trained: Trained) -> Trained:

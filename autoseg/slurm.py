@@ -13,6 +13,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -276,6 +277,7 @@ def pass_on_signals() -> None:
         while number := os.read(reading, 1):
             if number[0] in (signal.SIGTERM, signal.SIGUSR1):
                 for child in psutil.Process().children():
-                    child.terminate()
+                    with suppress(psutil.NoSuchProcess):  # it has just ended
+                        child.terminate()
 
     threading.Thread(target=listen, daemon=True).start()

@@ -103,8 +103,8 @@ def test_with_half_of_everything_missing_the_page_is_built_and_says_so(results):
     assert page.open == []
     assert "2 of 4 runs are scored, 0 of 2 searches finished" in text
     assert "Table &#x27;main&#x27;: 2 runs without scores yet; <code>snakemake --cores all --configfile" in text
-    assert "search &#x27;mIoU&#x27; has not begun" in text
-    assert "search &#x27;mAcc&#x27; has not selected its answer" in text
+    assert "Searches that have not begun: mIoU; <code>snakemake --cores all --configfile config.yaml searches" in text
+    assert "Search &#x27;mAcc&#x27; has not selected its answer" in text
     assert "Figure &#x27;classes&#x27; is not drawn yet" in text
 
 

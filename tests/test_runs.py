@@ -23,6 +23,7 @@ from autoseg.losses import HAND_MADE
 from autoseg.metrics import SegmentationMetrics
 from autoseg.runs import evaluate_run, load_network, load_trained, save_weights, train_run
 from autoseg.surrogates import SurrogateLoss
+from autoseg.training import Outcome
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +218,13 @@ def test_a_class_that_is_nowhere_has_no_score_of_its_own(tmp_path, run, data):
             assert value is None or 0 <= value <= 100
 
 
+def test_the_same_weights_are_the_same_bytes(tmp_path, run):
+    network = load_network(run, load_trained(run), torch.device("cpu"))
+    for number in range(20):
+        save_weights(network, tmp_path / f"{number}.safetensors", "mark", Outcome(3))
+    assert len({checksum(path) for path in tmp_path.glob("*.safetensors")}) == 1
+
+
 def test_a_run_whose_weights_are_not_finite_scores_0(tmp_path, run, data):
     """Its labels are all the first class, which may well be the most frequent one."""
     broken = tmp_path / "broken"
@@ -224,7 +232,7 @@ def test_a_run_whose_weights_are_not_finite_scores_0(tmp_path, run, data):
     trained = load_trained(run)
     network = load_network(run, trained, torch.device("cpu"))
     next(network.parameters()).data.fill_(float("nan"))
-    save_weights(network, broken / "weights.safetensors")
+    save_weights(network, broken / "weights.safetensors", trained.fingerprint, Outcome(3, diverged=True))
     changes = {"weights": checksum(broken / "weights.safetensors"), "diverged": True}
     write_json(broken / "run.json", {**trained.model_dump(by_alias=True), **changes})
     found = evaluate_run(small_task(data), broken, tmp_path / "scores.json", progress=False)

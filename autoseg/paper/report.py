@@ -50,8 +50,11 @@ def write_report(
     tables, warnings = _tables(results)
     figures, missing = _figures(results)
     found = {name: progress(results.search(name)) for name in results.pipeline.searches}
-    stories = [_story(name, one, results, len(found) <= _OPEN_STORIES) for name, one in found.items()]
-    warnings += missing + [f"{text}." for one in found.values() for text in one.lacks]
+    begun = {name: one for name, one in found.items() if one.search is not None}
+    stories = [_story(name, one, results, len(begun) <= _OPEN_STORIES) for name, one in begun.items()]
+    warnings += missing + [_sentence(text) for one in begun.values() for text in one.lacks]
+    if waiting := [name for name in found if name not in begun]:
+        warnings.append(f"Searches that have not begun: {', '.join(waiting)}; `{results.command} searches` runs them.")
     sections = [
         ("tables", "Tables", tables),
         ("figures", "Figures", figures),
@@ -118,7 +121,7 @@ def _figures(results: Results) -> tuple[list[str], list[str]]:
         if plan.kind == "gallery":  # of photographs: smaller as PNG
             picture = picture.with_suffix(".png")
         if not picture.exists():
-            warnings.append(f"Figure '{name}' is not drawn yet; `{results.fills(target)}` does.")
+            warnings.append(f"Figure '{name}' is not drawn yet; `{results.fills(target)}` draws it.")
             continue
         kind = "image/png" if picture.suffix == ".png" else "image/svg+xml"
         title = plan.title or name
@@ -139,10 +142,8 @@ def _image(content: bytes, kind: str, title: str) -> str:
 
 
 def _story(name: str, found: Progress, results: Results, unfolded: bool) -> str:
-    title = html.escape(name)
-    if found.search is None:
-        return f"<h3>{title}</h3><p>{prose('; '.join(found.lacks))}.</p>"
-    search, steps = found.search, found.steps
+    assert found.search is not None
+    title, search, steps = html.escape(name), found.search, found.steps
     size = max((len(step.scores) for step in steps), default=0)
     text = [
         f"Target {search.metric}, sampler {search.sampler}: {len(steps)} of {found.planned} steps of {size} trials."
@@ -162,7 +163,7 @@ def _story(name: str, found: Progress, results: Results, unfolded: bool) -> str:
     if time.hours:
         untimed = f" ({time.untimed} trials have no recorded time)" if time.untimed else ""
         text.append(f"Its trials took {_hours(time.hours)} on {', '.join(time.devices)}{untimed}.")
-    text += [f"{lack}." for lack in found.lacks]
+    text += [_sentence(lack) for lack in found.lacks]
     parts = [f"<p>{prose(' '.join(text))}</p>"]
     if steps:
         with drawing.style():
@@ -311,6 +312,11 @@ def _hours(hours: float) -> str:
     if hours >= 1:
         return f"{hours:.1f} h"
     return f"{60 * hours:.1f} min" if hours >= 1 / 60 else f"{3600 * hours:.0f} s"
+
+
+def _sentence(text: str) -> str:
+    """Return words as a sentence; a path at their beginning stays as it is."""
+    return (text if "/" in text.split()[0] else text[0].upper() + text[1:]) + "."
 
 
 def _count(number: int, what: str) -> str:

@@ -69,7 +69,7 @@ class Results:
         found = self.scores(table_runs(table))
         if strict and (missing := len(dict.fromkeys(table_runs(table))) - len(found)):
             raise InputError(
-                f"table '{name}': {missing} runs have no scores yet; `{self.fills(f'tables/{name}.md')}` does."
+                f"table '{name}': {missing} runs have no scores yet; `{self.fills(f'tables/{name}.md')}` makes them."
             )
         scores = read_scores(table, found, strict)
         command = self.fills(f"tables/{name}.md")

@@ -308,7 +308,8 @@ def _notes(table: Table, paper: PublishedTable | None) -> tuple[list[str], dict[
         text = f"{note.text} In the release's log: {logged}." if logged else note.text
         where = f"{note.row}{f', {note.columns}' if note.columns and len(table.columns) > 1 else ''}: "
         notes.append((where if note.row else "") + text)
-        for key in ((row, block, metric) for row in rows for block in blocks for metric in metrics):
+        cells = [(row, block, metric) for row in rows for block in blocks for metric in metrics]
+        for key in cells if note.metrics else []:  # a note on a whole row says which row it is
             marks[key] = (*marks.get(key, ()), len(notes))
     return notes, marks
 

@@ -53,7 +53,7 @@ class Run:
         Of the profile's `default-resources` nothing is left: the notice two minutes before the end is more than these
         jobs have.
         """
-        rules = ("prepare_dataset", "cache_dataset", "trials", "train", "evaluate")
+        rules = ("prepare_dataset", "cache_dataset", "trials", "train", "evaluate", "figure")
         asked = ["trials:gpu=1", "train:gpu=1", "train:runtime=1*attempt"]
         asked += [f"{rule}:mem_mb={memory}*attempt" for rule in rules]
         self._start(

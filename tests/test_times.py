@@ -1,0 +1,39 @@
+"""Times of trials: written beside the scores, needed by nothing but tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from autoseg.config import Search
+from autoseg.errors import InputError
+from autoseg.files import read_json
+from autoseg.search import Folder, ask
+from autoseg.times import search_time, write_time
+from autoseg.trials import Proxy, run_chunk
+from tests.small_task import small_task
+
+
+def test_a_chunk_writes_down_what_each_trial_took_and_does_without(data, tmp_path):
+    search, files = Search(metric="mIoU", steps=1, trials_per_step=2), Folder(tmp_path)
+    files.start(search)
+    files.write(ask(search, []))
+    proxy = Proxy(small_task(data, iterations=1))
+    run_chunk(tmp_path, 1, proxy, progress=False)
+    found = search_time(tmp_path)
+    assert (found.trials, found.untimed, found.devices) == (2, 0, ("cpu",))
+    assert 0 < found.hours < 0.1
+    assert read_json(tmp_path / "step-001/time-0.json")["schema"] == "autoseg/time/1"
+    scores = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*/trial-*.json")}
+    (tmp_path / "step-001/time-0.json").unlink()
+    run_chunk(tmp_path, 1, proxy, progress=False)
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*/trial-*.json")} == scores
+    assert search_time(tmp_path).untimed == 1
+    assert len(files.scores(1)) == 2
+
+
+def test_a_broken_time_is_named(tmp_path):
+    write_time(tmp_path / "step-001", 0, 1.0, "cpu")
+    (tmp_path / "step-001/trial-0.json").write_text("{}")
+    (tmp_path / "step-001/time-0.json").write_text('{"number": 0}')
+    with pytest.raises(InputError, match=r"time-0.json: seconds: Field required"):
+        search_time(tmp_path)
