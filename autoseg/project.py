@@ -46,7 +46,8 @@ def files(place: Path | None = None) -> dict[str, Path]:
     for part, name in PARTS.items():
         origin = place / part
         for path in sorted(origin.rglob("*")) if origin.is_dir() else [origin]:
-            if path.is_file() and "__pycache__" not in path.parts:
+            # A README leads to docs that a project has not.
+            if path.is_file() and path.name != "README.md" and "__pycache__" not in path.parts:
                 found[(Path(name) / path.relative_to(origin)).as_posix()] = path
     return found
 
