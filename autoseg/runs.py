@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from autoseg import formula
 from autoseg.config import Task, parse
 from autoseg.data.loaders import eval_loader
 from autoseg.errors import InputError
@@ -176,7 +177,7 @@ def evaluate_run(
         )
     ids: list[str] = getattr(opened.split, part)
     network = load_network(run, trained, device)
-    metrics = opened.metrics()
+    metrics = opened.metrics(formula.names())  # a plugin's too
     colours = [colour for info in data.index.classes for colour in info.color]
     with distributed(device) as (rank, world):
         mine = ids[rank::world]
