@@ -18,6 +18,7 @@ from autoseg.data.loaders import eval_loader
 from autoseg.errors import InputError
 from autoseg.evaluation import is_finite, score
 from autoseg.files import atomic, checksum, fingerprint, read_json, to_json, write_json, writing
+from autoseg.formula import METRICS
 from autoseg.logs import JsonLines, Line, TensorBoard, bar
 from autoseg.losses import build_loss, loss_identity
 from autoseg.networks import build_network
@@ -150,7 +151,7 @@ def evaluate_run(
 ) -> Scores | None:
     """Score a run on the validation images at their original size and write `scores.json` to `out`.
 
-    A run whose weights are not finite scores 0.
+    The metrics are the six, and those that plugins registered. A run whose weights are not finite scores 0.
 
     Args:
         task: the data set, and the conventions of the metrics.
@@ -177,7 +178,8 @@ def evaluate_run(
         )
     ids: list[str] = getattr(opened.split, part)
     network = load_network(run, trained, device)
-    metrics = opened.metrics(formula.names())  # a plugin's too
+    names = dict.fromkeys([*METRICS, *formula.names()])  # a plugin's too: it may be what the loss was searched for
+    metrics = opened.metrics(names)
     colours = [colour for info in data.index.classes for colour in info.color]
     with distributed(device) as (rank, world):
         mine = ids[rank::world]
@@ -194,7 +196,7 @@ def evaluate_run(
             metrics.all_reduce()
         if rank:
             return None
-    names = data.class_names
+    classes = data.class_names
     percent = 100 if is_finite(network) else 0
     about = trained.model_dump(include=set(AboutRun.model_fields) - {"fingerprint"})
     found = Scores(
@@ -202,7 +204,9 @@ def evaluate_run(
         run=name or run.absolute().name,
         scores={key: percent * value for key, value in metrics.compute().items()},
         per_class={
-            key: {c: None if value != value else percent * float(value) for c, value in zip(names, values, strict=True)}
+            key: {
+                c: None if value != value else percent * float(value) for c, value in zip(classes, values, strict=True)
+            }
             for key, values in metrics.per_class().items()
         },
         fingerprint=fingerprint(
@@ -214,6 +218,7 @@ def evaluate_run(
                 "ids": ids,
                 "conventions": task.conventions.model_dump(),
                 "window": window,
+                **({"metrics": own} if (own := [name for name in names if name not in METRICS]) else {}),
             }
         ),
     )

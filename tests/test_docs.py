@@ -259,7 +259,9 @@ def test_a_new_metric_is_searched_for_by_following_the_page(tmp_path):
 @pytest.mark.long
 def test_the_page_followed_to_its_end_gives_a_table(tmp_path):
     follow(tmp_path)
-    assert "naive:mF2" in (tmp_path / "results/mine/tables/main.md").read_text()
+    rows = (tmp_path / "results/mine/tables/main.csv").read_text().splitlines()
+    assert "mF2" in rows[0]
+    assert any(row.startswith("searched:mF2") and row.count(".") == 3 for row in rows), rows  # a score of each metric
 
 
 # ----------------------------------------------------------------------------------------------------- pages, figures

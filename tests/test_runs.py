@@ -19,6 +19,7 @@ from autoseg.data.prepared import Prepared
 from autoseg.errors import InputError
 from autoseg.evaluation import score, slide
 from autoseg.files import checksum, read_json, write_json
+from autoseg.formula import Formula, ratio, register
 from autoseg.losses import HAND_MADE
 from autoseg.metrics import SegmentationMetrics
 from autoseg.runs import evaluate_run, load_network, load_trained, save_weights, train_run
@@ -216,6 +217,21 @@ def test_a_class_that_is_nowhere_has_no_score_of_its_own(tmp_path, run, data):
     for values in found.per_class.values():
         for value in values.values():
             assert value is None or 0 <= value <= 100
+
+
+def test_a_plugins_metric_is_scored_too(tmp_path, run, data):
+    without = evaluate_run(small_task(data), run, tmp_path / "six.json", progress=False)
+    register(
+        Formula(
+            "mDice",
+            sums=lambda y_hat, y, ops: {"both": ops.AND("AND", y_hat, y), "size": y_hat + y},
+            per_class=lambda s: ratio(2 * s["both"], s["size"]),
+        )
+    )
+    found = evaluate_run(small_task(data), run, tmp_path / "seven.json", progress=False)
+    assert {name: found.scores[name] for name in without.scores} == without.scores
+    assert found.scores["mDice"] > found.scores["mIoU"] > 0
+    assert found.fingerprint != without.fingerprint
 
 
 def test_the_same_weights_are_the_same_bytes(tmp_path, run):
