@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterable
 from types import ModuleType
 
 from autoseg.errors import InputError
+
+VARIABLE = "AUTOSEG_PLUGINS"  # names plugins as --plugin does
 
 
 def import_module(module: str, what: str) -> ModuleType:
@@ -20,6 +23,15 @@ def import_module(module: str, what: str) -> ModuleType:
         raise InputError(f"{what}: {error}; is it installed, or a file in this directory?") from None
     except SyntaxError as error:
         raise InputError(f"{what}: not readable as Python ({error}).") from None
+
+
+def hand_on(modules: Iterable[str]) -> None:
+    """Have every `autoseg` that this process starts load these plugins first.
+
+    On a cluster each job of the pipeline reads the Snakefile again, and so does the same there.
+    """
+    before = os.environ.get(VARIABLE, "").split()
+    os.environ[VARIABLE] = " ".join(dict.fromkeys([*before, *modules]))
 
 
 def load_plugin(module: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from autoseg import __version__
 from autoseg.errors import InputError, Preempted
-from autoseg.plugins import load_plugin
+from autoseg.plugins import VARIABLE, load_plugin
 
 # In the order of the data flow.
 VERBS: tuple[str, ...] = (
@@ -33,7 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--plugin",
         action="append",
-        default=os.environ.get("AUTOSEG_PLUGINS", "").split(),
+        default=os.environ.get(VARIABLE, "").split(),
         metavar="MODULE",
         help="import this module first: it registers metrics of your own (also: $AUTOSEG_PLUGINS); may be repeated",
     )

@@ -1,7 +1,6 @@
 # The config, checked whole before the first job, and what the rules share.
 
 import os
-import shlex
 import sys
 from functools import cache
 
@@ -9,6 +8,7 @@ from autoseg.errors import InputError
 from autoseg.files import checksum, to_json
 from autoseg.loss_names import parse_terms, searches_of
 from autoseg.pipeline import figure_runs, figure_searches, flags, load_pipeline, options, table_runs
+from autoseg.plugins import hand_on
 from autoseg.preflight import check_before_start, check_place
 from autoseg.search import Folder, identity, most_rescored, settings_of, total_steps
 from autoseg.versions import PREPARE_VERSION, SEARCH_VERSION, TRAINING_VERSION
@@ -22,8 +22,8 @@ except InputError as error:
 
 OUT = f"results/{P.name}"
 ENV = "../../envs/autoseg.yaml"
-AUTOSEG = " ".join(["autoseg", *(f"--plugin {shlex.quote(module)}" for module in P.plugins)])
-# How and where a training runs, which changes no result: not in `params`, so that it re-runs nothing.
+hand_on(P.plugins)
+# How and where a training runs, which changes no result.
 MACHINE = options({"device": P.device, "workers": P.workers})
 
 
@@ -69,6 +69,32 @@ def task_arguments(dataset, network, weights, settings, conventions):
             options(conventions.model_dump(exclude_none=True), "--convention"),
         ]
     )
+
+
+def results_folder(w):
+    """Return where all results go."""
+    return OUT
+
+
+def searches_folder(w):
+    """Return where all searches are."""
+    return f"{OUT}/searches"
+
+
+def search_folder(w):
+    """Return a search's folder."""
+    return f"{OUT}/searches/{w.search}"
+
+
+def run_folder(w):
+    """Return a run's folder."""
+    return f"{OUT}/runs/{w.run}"
+
+
+def prepare_options(dataset, size):
+    """Return the options of `autoseg prepare`, without the number of workers, which changes nothing."""
+    own = {key: value for key, value in P.datasets[dataset].options.items() if key != "workers"}
+    return flags({**own, "proxy_size": size})
 
 
 def gpu():

@@ -1,12 +1,6 @@
 # Data sets: read and checked once, packed, and split into training and hold-out images.
 
 
-def prepare_options(dataset, size):
-    """Return the options of `autoseg prepare`, without the number of workers, which changes nothing."""
-    own = {key: value for key, value in P.datasets[dataset].options.items() if key != "workers"}
-    return flags({**own, "proxy_size": size})
-
-
 rule prepare_dataset:
     output:
         index=f"{OUT}/data/{{dataset}}/index.json",
@@ -26,7 +20,7 @@ rule prepare_dataset:
         out=lambda w, output: os.path.dirname(output.index),
         version=PREPARE_VERSION,
     shell:
-        "{AUTOSEG} prepare {params.kind} {params.options} --out {params.out:q} 2> {log:q}"
+        "autoseg prepare {params.kind} {params.options} --out {params.out:q} 2> {log:q}"
 
 
 rule cache_dataset:
@@ -50,7 +44,7 @@ rule cache_dataset:
         out=lambda w, output: os.path.dirname(output[0]),
         version=PREPARE_VERSION,
     shell:
-        "{AUTOSEG} prepare {params.kind} {params.options} --out {params.out:q} 2> {log:q}"
+        "autoseg prepare {params.kind} {params.options} --out {params.out:q} 2> {log:q}"
 
 
 rule split_dataset:
@@ -69,4 +63,4 @@ rule split_dataset:
         options=lambda w: flags({"hold_out": P.datasets[w.dataset].hold_out, "seed": P.datasets[w.dataset].split_seed}),
         data=lambda w, output: os.path.dirname(output[0]),
     shell:
-        "{AUTOSEG} split {params.data:q} {params.options} --out {output:q} 2> {log:q}"
+        "autoseg split {params.data:q} {params.options} --out {output:q} 2> {log:q}"

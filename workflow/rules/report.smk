@@ -3,7 +3,7 @@
 from autoseg.paper.tables import with_targets
 
 METRICS = {search: P.search(search).metric for search in P.searches}
-# For the report's commands; not in `params`, where the place of a config would make a report out of date.
+# For the report's commands; `input` among its arguments: the place of a config makes no report out of date.
 CONFIG_FILE = " ".join(os.path.relpath(path) for path in workflow.overwrite_configfiles)
 
 
@@ -28,10 +28,11 @@ rule table:
     conda:
         ENV
     params:
+        searches=searches_folder,
         table=lambda w: to_json(with_targets(P.tables[w.table], METRICS).model_dump()),
         stem=lambda w, output: output.md.removesuffix(".md"),
     shell:
-        "{AUTOSEG} table {input:q} --table {params.table:q} --searches {OUT}/searches --out {params.stem:q} 2> {log:q}"
+        "autoseg table {input:q} --table {params.table:q} --searches {params.searches} --out {params.stem:q} 2> {log:q}"
 
 
 rule figure:
@@ -55,11 +56,12 @@ rule figure:
         runtime=lambda w, attempt: 30 * attempt,
         mem_mb=lambda w, attempt: 8000 * attempt,
     params:
+        results=results_folder,
         figure=lambda w: to_json(P.figures[w.figure].model_dump()),
         window=lambda w: figure_window(P.figures[w.figure]),
         stem=lambda w, output: output.png.removesuffix(".png"),
     shell:
-        "{AUTOSEG} figure --figure {params.figure:q} --results {OUT} {params.window} --out {params.stem:q} 2> {log:q}"
+        "autoseg figure --figure {params.figure:q} --results {params.results} {params.window} --out {params.stem:q} 2> {log:q}"
 
 
 rule make_report:
@@ -77,7 +79,9 @@ rule make_report:
     conda:
         ENV
     params:
+        results=results_folder,
+        config_file=lambda w, input: CONFIG_FILE,
         # Without what changes no result: that should not make a report out of date.
         config=lambda w: to_json(P.model_dump(mode="json", exclude={"workers"}, exclude_defaults=True)),
     shell:
-        "{AUTOSEG} report --config {params.config:q} --config-file {CONFIG_FILE:q} --results {OUT} --out {output:q} 2> {log:q}"
+        "autoseg report --config {params.config:q} --config-file {params.config_file:q} --results {params.results} --out {output:q} 2> {log:q}"

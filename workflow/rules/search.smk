@@ -20,10 +20,11 @@ rule ask:
     conda:
         ENV
     params:
+        folder=search_folder,
         # Only what changes proposals: another number of steps, say, leaves those that are done as they are.
         settings=lambda w: proposing(w.search),
     shell:
-        "{AUTOSEG} ask {OUT}/searches/{wildcards.search} --step {wildcards.step} 2> {log:q}"
+        "autoseg ask {params.folder} --step {wildcards.step} 2> {log:q}"
 
 
 rule trials:
@@ -47,12 +48,15 @@ rule trials:
         runtime=lambda w, attempt: 240 * attempt,
         mem_mb=lambda w, attempt: 16000 * attempt,
     params:
+        folder=search_folder,
+        # With `input` as an argument it is no reason to run again: it changes no result.
+        machine=lambda w, input: MACHINE,
         task=lambda w: trial_task(w.search),
         weights=lambda w: weights_of(P.proxies[P.searches[w.search].proxy].weights),
         version=TRAINING_VERSION,
     shell:
-        "exec {AUTOSEG} trials {OUT}/searches/{wildcards.search} --step {wildcards.step} --chunk {wildcards.chunk}/{wildcards.parts} "
-        "--out {output:q} --quiet {params.task} {MACHINE} 2> {log:q}"
+        "exec autoseg trials {params.folder} --step {wildcards.step} --chunk {wildcards.chunk}/{wildcards.parts} "
+        "--out {output:q} --quiet {params.task} {params.machine} 2> {log:q}"
 
 
 rule rescore:
@@ -68,10 +72,11 @@ rule rescore:
     conda:
         ENV
     params:
+        folder=search_folder,
         settings=lambda w: to_json(P.search(w.search).model_dump()),
         version=SEARCH_VERSION,
     shell:
-        "{AUTOSEG} rescore {OUT}/searches/{wildcards.search} 2> {log:q}"
+        "autoseg rescore {params.folder} 2> {log:q}"
 
 
 rule select:
@@ -88,7 +93,8 @@ rule select:
     conda:
         ENV
     params:
+        folder=search_folder,
         settings=lambda w: to_json(P.search(w.search).model_dump()),
         version=SEARCH_VERSION,
     shell:
-        "{AUTOSEG} select {OUT}/searches/{wildcards.search} --output {output:q} > {log:q} 2>&1"
+        "autoseg select {params.folder} --output {output:q} > {log:q} 2>&1"

@@ -28,17 +28,18 @@ rule train:
         runtime=lambda w, attempt: min(720 * attempt, 1440),
         mem_mb=lambda w, attempt: 24000 * attempt,
     params:
+        folder=run_folder,
+        machine=lambda w, input: MACHINE,
         loss=lambda w: P.runs[w.run].loss,
         searched=searched,
         task=run_task,
         weights=lambda w: weights_of(P.retrainings[P.runs[w.run].retraining].weights),
-        # With `input` among its arguments: Snakemake then takes it as following from that, and no reason to run again.
         checkpoints=lambda w, input: P.run_training(P.runs[w.run].retraining, 0).checkpoint_every,
         source=lambda w: P.retrainings[P.runs[w.run].retraining].source,
         version=TRAINING_VERSION,
     shell:
-        "exec {AUTOSEG} train --processes {resources.processes} --loss {params.loss:q} {params.searched} --out {OUT}/runs/{wildcards.run} "
-        "--source {params.source} --quiet {params.task} {MACHINE} --set checkpoint_every={params.checkpoints} 2> {log:q}"
+        "exec autoseg train --processes {resources.processes} --loss {params.loss:q} {params.searched} --out {params.folder} "
+        "--source {params.source} --quiet {params.task} {params.machine} --set checkpoint_every={params.checkpoints} 2> {log:q}"
 
 
 rule evaluate:
@@ -60,9 +61,11 @@ rule evaluate:
         runtime=lambda w, attempt: 120 * attempt,
         mem_mb=lambda w, attempt: 16000 * attempt,
     params:
+        folder=run_folder,
+        machine=lambda w, input: MACHINE,
         task=run_task,
         window=window,
         version=TRAINING_VERSION,
     shell:
-        "exec {AUTOSEG} evaluate {OUT}/runs/{wildcards.run} --out {output:q} --name {wildcards.run:q} {params.window} "
-        "{params.task} {MACHINE} 2> {log:q}"
+        "exec autoseg evaluate {params.folder} --out {output:q} --name {wildcards.run:q} {params.window} "
+        "{params.task} {params.machine} 2> {log:q}"
