@@ -38,7 +38,7 @@ test-page: venv  ## the report in Chromium (installed where root may): quiet, fi
 	$(BIN)/python -m pytest -m page -rs tests/page
 
 test-long: venv  ## what takes minutes: storms of kills, long comparisons, the demo on a SLURM cluster
-	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m pytest -m long
+	$(BIN)/python tests/slurm/cluster.py run-with-accounts $(BIN)/python -m pytest -m long
 
 lint: venv  ## ruff (format and lint), mypy, snakefmt and Snakemake's own lint
 	$(BIN)/ruff format --check .

@@ -158,6 +158,13 @@ def load_search(path: str | os.PathLike[str]) -> Search:
     return search
 
 
+NETWORK_NAMES = (
+    *("deeplabv3plus-r50", "deeplabv3plus-r101", "deeplabv3plus-r50c", "deeplabv3plus-r101c"),
+    *("deeplabv3plus-r18", "pspnet-r101", "hrnetv2-w48", "small", "tiny"),
+)
+"""`autoseg.networks` has them; named here for those who check a config without torch."""
+
+
 class Training(BaseModel):
     """How a network is trained: optimiser, schedule, augmentation, and what the machine does.
 
@@ -208,7 +215,8 @@ class Training(BaseModel):
     @property
     def decisive(self) -> dict[str, Any]:
         """The settings that a result depends on, for its fingerprint."""
-        return self.model_dump(mode="json", exclude={"workers", "checkpoint_every"})
+        # Where it trains counts by what is found there, not by how it was asked for.
+        return self.model_dump(mode="json", exclude={"workers", "checkpoint_every", "device"})
 
 
 PROTOCOLS: Mapping[str, tuple[dict[str, Any], str]] = {

@@ -19,13 +19,14 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from autoseg import formula
-from autoseg.config import Search, Training, parse, training
+from autoseg.config import NETWORK_NAMES, Search, Training, parse, training
 from autoseg.errors import InputError, unknown
+from autoseg.files import to_json
 from autoseg.formula import METRICS
 from autoseg.loss_names import check_loss, parse_terms, searches_of
 from autoseg.paper import SCORE_TABLES
 from autoseg.plugins import load_plugin
-from autoseg.surrogate_json import SurrogateConventions
+from autoseg.surrogate_json import SurrogateConventions, resolve
 
 Name = str
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -53,10 +54,22 @@ class Dataset(_Model):
         """Refuse what can be seen to be wrong without the data."""
         if self.kind != "synthetic" and "root" not in self.options:
             raise InputError(f"{where}.options.root is missing; give the folder where the data set lies.")
-        if self.kind == "synthetic" and self.hold_out is not None:
+        if isinstance(self.hold_out, float) and self.hold_out >= 1:
+            raise InputError(
+                f"{where}.hold_out is {self.hold_out}; write a share below 1, or a whole number of images."
+            )
+        if self.kind == "synthetic":
+            for key, value in self.options.items():
+                if key not in _SYNTHETIC:
+                    raise InputError(f"{where}.options: {unknown('option', key, _SYNTHETIC)}")
+                if isinstance(value, bool) or not isinstance(value, int):
+                    raise InputError(f"{where}.options.{key} is {value!r}; expected a whole number.")
             images = self.options.get("train", 200)
-            if self.hold_out >= images:
+            if self.hold_out is not None and self.hold_out >= images:
                 raise InputError(f"{where}.hold_out is {self.hold_out}, but there are only {images} training images.")
+
+
+_SYNTHETIC = ("train", "val", "size", "seed", "workers")
 
 
 class Proxy(_Model):
@@ -149,6 +162,13 @@ class Table(_Model):
     def _known_metrics(cls, values: list[str]) -> list[str]:
         return [formula.get(value).name for value in values]
 
+    @field_validator("seeds")
+    @classmethod
+    def _seeds(cls, values: list[int]) -> list[int]:
+        if min(values) < 0 or len(set(values)) != len(values):
+            raise InputError(f"seeds are {values}; expected different whole numbers, 0 or more.")
+        return values
+
     @model_validator(mode="after")
     def _described(self) -> Table:
         if self.paper is not None and self.paper not in SCORE_TABLES:
@@ -228,6 +248,11 @@ class ClassFigure(_RunFigure):
     kind: Literal["classes"]
     metric: str = "mIoU"
 
+    @field_validator("metric")
+    @classmethod
+    def _known_metric(cls, value: str) -> str:
+        return formula.get(value).name
+
 
 class ProxyFigure(_Model):
     """What the searches of a table cost, against what their losses reach."""
@@ -268,13 +293,22 @@ class Pipeline(_Model):
             for name in getattr(self, kind):
                 if not _NAME.match(name):
                     raise InputError(f"{kind}.{name}: a name has letters, digits, dots, dashes and underscores only.")
+        if not _NAME.match(self.name):
+            raise InputError(f"name is '{self.name}'; a name has letters, digits, dots, dashes and underscores only.")
         for name, dataset in self.datasets.items():
             dataset.check(f"datasets.{name}")
+        for kind, plans in (("proxies", self.proxies), ("retrainings", self.retrainings)):
+            for name, how in plans.items():
+                if how.network not in NETWORK_NAMES:
+                    raise InputError(f"{kind}.{name}: {unknown('network', how.network, NETWORK_NAMES)}")
+        for name, retraining in self.retrainings.items():
+            self._check_retraining(name, retraining)
         for name, plan in self.searches.items():
             _known(plan.dataset, self.datasets, f"searches.{name}.dataset")
             _known(plan.proxy, self.proxies, f"searches.{name}.proxy")
             self.search(name)
             self.proxy_training(name)
+        self._check_searches()
         for name, table in self.tables.items():
             for block in table.columns:
                 self._check_runs(f"tables.{name}", block.dataset, block.retraining, map(block.loss, table.rows))
@@ -282,6 +316,10 @@ class Pipeline(_Model):
             where = f"figures.{name}"
             if isinstance(figure, ProxyFigure):
                 _known(figure.table, self.tables, f"{where}.table")
+                if not self.tables[figure.table].hours:
+                    raise InputError(
+                        f"{where}: the table '{figure.table}' has no hours to show; set `hours: true` in it."
+                    )
             elif isinstance(figure, SurrogateFigure):
                 self._check_loss(where, figure.loss)
                 if len(parse_terms(figure.loss)) > 1 or ":" not in figure.loss:
@@ -295,6 +333,33 @@ class Pipeline(_Model):
                     _known(search, self.searches, where)
         self._check_names()
         return self
+
+    def _check_retraining(self, name: Name, plan: Retraining) -> None:
+        where = f"retrainings.{name}"
+        if "seed" in plan.training:
+            raise InputError(f"{where}.training.seed: a run's seed is that of its table; set `seeds` there.")
+        if plan.window is not None and min(plan.window) < 32:
+            raise InputError(f"{where}.window is {list(plan.window)}; expected at least 32 x 32 pixels.")
+        settings = self.run_training(name, 0)
+        if settings.batch_size % (plan.processes * settings.accumulate):
+            raise InputError(
+                f"{where}: batch_size {settings.batch_size} cannot be shared by {plan.processes} processes in "
+                f"{settings.accumulate} parts each."
+            )
+
+    def _check_searches(self) -> None:
+        """Refuse curves to start from that are not there, and two searches that are one."""
+        seen: dict[str, Name] = {}
+        for name, plan in self.searches.items():
+            search = self.search(name)
+            if search.initial != "identity":
+                try:
+                    resolve(search.initial)
+                except InputError as error:
+                    raise InputError(f"searches.{name}.search.initial: {error}") from None
+            key = to_json([plan.dataset, plan.proxy, search.model_dump(exclude={"name"})])
+            if seen.setdefault(key, name) != name:
+                raise InputError(f"searches.{seen[key]} and searches.{name} are the same search; change a seed, say.")
 
     def _check_runs(self, where: str, dataset: Name, retraining: Name, losses: Iterable[str]) -> None:
         _known(dataset, self.datasets, f"{where}: dataset")
@@ -324,11 +389,27 @@ class Pipeline(_Model):
     def _searches(self) -> dict[Name, Search]:
         found = {}
         for name, plan in self.searches.items():
-            given = {"conventions": self.datasets[plan.dataset].conventions.model_dump(), **plan.search, "name": name}
-            if self.preset and given.get("sampler", "ppo2") == "ppo2":
-                given = {"preset": self.preset, **given}
-            found[name] = parse(Search, given, f"searches.{name}.search")
+            where = f"searches.{name}.search"
+            if "name" in plan.search:
+                raise InputError(f"{where}.name: a search is called by its key, '{name}'; leave it out.")
+            own = plan.search.get("conventions", {})
+            shared = self.datasets[plan.dataset].conventions.model_dump()
+            given = {**plan.search, "conventions": {**shared, **own} if isinstance(own, Mapping) else own, "name": name}
+            found[name] = parse(Search, {**self._preset_settings(given), **given}, where)
         return found
+
+    def _preset_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the preset says of a search: its PPO2, as many trials for other samplers, and BF1's curves."""
+        if self.preset is None:
+            return {}
+        # The release has a curve for each operand of BF1's edges; the paper one for each operator, as in all metrics.
+        layout = {"layout": "paper"} if self.preset == "paper" else {}
+        if given.get("sampler", "ppo2") == "ppo2":
+            return {"preset": self.preset, **layout}
+        from autoseg.sampler import Settings  # not at the top: whoever reads a config need not load Optuna
+
+        sizes = Settings.preset(self.preset)
+        return {"steps": sizes.steps, "trials_per_step": sizes.trials_per_step, **layout}
 
     def proxy_training(self, name: Name) -> Training:
         """Return the training settings of a search's trials."""
@@ -342,12 +423,15 @@ class Pipeline(_Model):
     def run_training(self, retraining: Name, seed: int) -> Training:
         """Return the training settings of a run."""
         plan = self.retrainings[retraining]
-        changes = {"seed": seed, **plan.training}
+        changes = {**plan.training, "seed": seed}
         protocol = plan.protocol.replace("{preset}", self.preset or "paper")
         return self._training(protocol, changes, f"retrainings.{retraining}.training")
 
     def _training(self, protocol: str, changes: Mapping[str, Any], where: str) -> Training:
         machine = {"device": self.device, "threads": self.threads, "workers": self.workers}
+        for key in ("device", "workers"):
+            if key in changes:
+                raise InputError(f"{where}.{key}: this is one for all trainings; set '{key}' at the top of the config.")
         try:
             return training(protocol, **{**machine, **changes})
         except InputError as error:
@@ -467,7 +551,10 @@ def load_pipeline(content: Any, where: str) -> Pipeline:
     """Return a checked config, after loading its plugins and writing out every `for`."""
     if isinstance(content, Mapping):
         content = dict(content)
-        for module in content.get("plugins") or []:
+        plugins = content.get("plugins") or []
+        if not (isinstance(plugins, list) and all(isinstance(module, str) for module in plugins)):
+            raise InputError(f"{where}: plugins is {plugins!r}; expected a list of modules, such as [my_metrics].")
+        for module in plugins:
             load_plugin(module)
         if isinstance(content.get("searches"), Mapping):
             content["searches"] = expand(content["searches"], "searches")

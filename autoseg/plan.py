@@ -53,11 +53,10 @@ def search_cost(search: Search, training: Training, speed: Speed, hold_out: int,
     >>> cost.jobs, cost.trainings, round(cost.hours)
     (181, 640, 160)
     """
-    from autoseg.search import settings_of, total_steps
+    from autoseg.search import most_rescored, settings_of, total_steps
 
     steps, size = total_steps(search), settings_of(search).trials_per_step
-    starts = 1 if search.initial == "identity" else 2
-    rescored = starts + min(search.rescore, steps) + 1 if search.rescore else 0  # at most: the best and last may be one
+    rescored = most_rescored(search)
     chunks = steps * math.ceil(size / trials_per_job) + math.ceil(rescored / trials_per_job)
     trainings = steps * size + rescored
     seconds = trainings * (training.iterations * speed.step + hold_out * speed.image) + chunks * speed.start
@@ -82,7 +81,8 @@ def pipeline_costs(pipeline: Pipeline, trial: Speed, run: Speed) -> list[Cost]:
     found = []
     for name, plan in pipeline.searches.items():
         search, settings = pipeline.search(name), pipeline.proxy_training(name)
-        found.append(search_cost(search, settings, trial, 0, plan.trials_per_job))
+        held = pipeline.datasets[plan.dataset].hold_out
+        found.append(search_cost(search, settings, trial, held if isinstance(held, int) else 0, plan.trials_per_job))
     for retraining, how in pipeline.retrainings.items():
         runs = [one for one in pipeline.runs.values() if one.retraining == retraining]
         if runs:

@@ -18,6 +18,8 @@ def import_module(module: str, what: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise InputError(f"{what}: {error}; is it installed, or a file in this directory?") from None
+    except SyntaxError as error:
+        raise InputError(f"{what}: not readable as Python ({error}).") from None
 
 
 def load_plugin(module: str) -> None:

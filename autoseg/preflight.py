@@ -9,6 +9,7 @@ import argparse
 import os
 import shlex
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from autoseg.cli.sources import add_source_arguments, find_source
@@ -17,15 +18,23 @@ from autoseg.errors import InputError
 from autoseg.pipeline import Dataset, Pipeline, flags
 
 
-def check_before_start(pipeline: Pipeline, out: str | os.PathLike[str]) -> None:
-    """Raise an error that says what is missing, if anything is."""
+def check_before_start(
+    pipeline: Pipeline,
+    out: str | os.PathLike[str],
+    datasets: Iterable[str],
+    proxies: Iterable[str],
+    retrainings: Iterable[str],
+) -> None:
+    """Raise an error that says what is missing for what will be prepared, searched and trained, if anything is."""
     _check_writable(Path(out))
-    for name, dataset in pipeline.datasets.items():
-        if dataset.kind != "synthetic" and not (Path(out) / "data" / name / "split.json").exists():
-            _check_dataset(dataset, f"datasets.{name}")
-    for kind, plans in (("proxies", pipeline.proxies), ("retrainings", pipeline.retrainings)):
-        for name, plan in plans.items():
-            weights = plan.weights
+    for name in datasets:
+        if pipeline.datasets[name].kind != "synthetic":
+            _check_dataset(pipeline.datasets[name], f"datasets.{name}")
+    for kind, plans in (
+        ("proxies", {name: pipeline.proxies[name].weights for name in proxies}),
+        ("retrainings", {name: pipeline.retrainings[name].weights for name in retrainings}),
+    ):
+        for name, weights in plans.items():
             if weights and weights != "imagenet" and not os.path.exists(weights):
                 raise InputError(
                     f"{kind}.{name}.weights: {weights} does not exist; `autoseg weights --help` says how to get one."
@@ -34,8 +43,9 @@ def check_before_start(pipeline: Pipeline, out: str | os.PathLike[str]) -> None:
 
 def check_place(out: str | os.PathLike[str]) -> None:
     """Refuse a place for results that is taken by something else."""
-    if os.path.lexists(out) and not os.path.isdir(out):
-        raise InputError(f"{out}: this is not a folder, so results cannot go there; move it, or choose another name.")
+    for place in (Path(out), *Path(out).parents):
+        if os.path.lexists(place) and not os.path.isdir(place):
+            raise InputError(f"{place}: this is not a folder, so results cannot go there; move it, or choose another.")
 
 
 def _check_writable(out: Path) -> None:

@@ -178,7 +178,8 @@ def _end_processes(name: str) -> None:
 def _remove_leftovers(folder: Path) -> None:
     """Remove the temporary files of `autoseg.files.atomic` that a kill left."""
     for path in folder.rglob(".*.part"):
-        path.unlink()
+        if not path.name.endswith(".bin.part"):  # a cache that is being packed: `prepare` goes on with it
+            path.unlink()
 
 
 def _mark(name: str) -> str:

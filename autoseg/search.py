@@ -291,6 +291,12 @@ def answer(search: Search, history: Sequence[Scored]) -> Candidate:
     return max(possible, key=lambda c: -math.inf if c.score is None else c.score)
 
 
+def most_rescored(search: Search) -> int:
+    """Return how many means are rescored at most: the identity, the start, the best, the last; some may be the same."""
+    starts = 1 if search.initial == "identity" else 2
+    return starts + min(search.rescore, total_steps(search)) + 1 if search.rescore else 0
+
+
 def rescore(search: Search, history: Sequence[Scored]) -> Proposals:
     """Return the means themselves as trials: the identity, the start, the `rescore` best by average, and the last one.
 

@@ -9,9 +9,12 @@ import pytest
 import yaml
 from PIL import Image
 
+from autoseg.config import NETWORK_NAMES
 from autoseg.errors import InputError
+from autoseg.networks import NETWORKS
 from autoseg.pipeline import Run, load_pipeline
 from autoseg.reference import pages, schema
+from autoseg.search import search_space, settings_of
 from tests.pipeline_runs import CONFIGS, ROOT, TINY, changed, content, snakemake, with_config
 
 
@@ -45,6 +48,20 @@ def tiny(*where_and_value):
         ),
         (tiny("retrainings", "tiny", "protocol", "papr"), "unknown protocol 'papr'; did you mean 'paper'"),
         (tiny("datasets", "sc/enes", {"kind": "synthetic"}), "a name has letters"),
+        (tiny("name", "my results; rm"), "name is 'my results; rm'; a name has letters"),
+        (tiny("plugins", "my_metrics"), r"plugins is 'my_metrics'; expected a list of modules"),
+        (tiny("proxies", "tiny", "network", "tinny"), "proxies.tiny: unknown network 'tinny'; did you mean 'tiny'"),
+        (tiny("proxies", "tiny", "training", "workers", 2), "proxies.tiny.training.workers: this is one for all"),
+        (tiny("datasets", "scenes", "hold_out", 1.5), "datasets.scenes.hold_out is 1.5; write a share below 1"),
+        (tiny("datasets", "scenes", "options", "trian", 9), "unknown option 'trian'; did you mean 'train'"),
+        (tiny("datasets", "scenes", "options", "train", "12"), "options.train is '12'; expected a whole number"),
+        (tiny("retrainings", "tiny", "training", "seed", 3), "a run's seed is that of its table"),
+        (tiny("retrainings", "tiny", "processes", 3), "batch_size 2 cannot be shared by 3 processes"),
+        (tiny("retrainings", "tiny", "window", [8, 8]), "expected at least 32 x 32 pixels"),
+        (tiny("tables", "main", "seeds", [0, 0]), r"seeds are \[0, 0\]; expected different whole numbers"),
+        (tiny("searches", "mIoU", "search", "name", "x"), "a search is called by its key, 'mIoU'"),
+        (tiny("searches", "mIoU", "search", "initial", "nowhere.json"), "searches.mIoU.search.initial: nowhere.json"),
+        (tiny("searches", "twice", content("tiny")["searches"]["mIoU"]), "mIoU and searches.twice are the same search"),
         (
             tiny("datasets", "scenes", "holdout", 4),
             r"the config: datasets.scenes: unknown key 'holdout'; did you mean 'hold_out'",
@@ -169,10 +186,17 @@ def test_the_paper_is_whole():
     assert len(paper.searches) == 46
     assert len(paper.runs) == 62
     assert all(paper.search(name).preset == "paper" for name in paper.searches if "random" not in name)
+    sizes = [settings_of(paper.search(name)) for name in paper.searches]
+    assert {(settings.steps, settings.trials_per_step) for settings in sizes} == {(20, 32)}
+    # One curve for each of BF1's four operators, two pieces each; the release has one piece for each operand.
+    assert len(search_space(paper.search("voc-BF1")).names) == 4 * 6
+    assert paper.search("voc-BF1-tolerance-0").conventions.tolerance == 0
     assert paper.search("cityscapes-BIoU").conventions.drop_background is False
     assert paper.run_training("r101-cityscapes", 0).iterations == 90000
     release = load_pipeline({**content("paper"), "preset": "release"}, "paper.yaml")
     assert release.search("voc-mIoU").preset == "release"
+    assert len(search_space(release.search("voc-BF1")).names) == 4 * 2
+    assert settings_of(release.search("voc-mIoU-random-0")).steps == 12
     assert release.run_training("r101", 0).iterations == 10000
     assert release.run_training("r101-cityscapes", 0).iterations == 40000
 
@@ -190,3 +214,26 @@ def test_every_config_fits_the_schema(path):
 def test_the_schema_refuses_what_the_models_refuse():
     with pytest.raises(jsonschema.ValidationError, match="tabels"):
         jsonschema.validate({**content("tiny"), "tabels": {}}, schema())
+
+
+def test_networks_are_known_by_name_without_torch():
+    assert set(NETWORK_NAMES) == set(NETWORKS)
+
+
+def test_a_search_is_scored_by_its_own_conventions_on_top_of_its_data_sets(tmp_path):
+    config = tiny("searches", "mIoU", "search", {"metric": "BF1", "steps": 2, "conventions": {"tolerance": 2}})
+    config["datasets"]["scenes"]["conventions"] = {"drop_background": False}
+    search = load_pipeline(config, "the config").search("mIoU")
+    assert (search.conventions.tolerance, search.conventions.drop_background) == (2, False)
+    target = "results/tiny/searches/mIoU/step-001/chunk-0-of-16.json"
+    done = snakemake(tmp_path, "-n", "-p", *with_config(tmp_path, config), "--", target)
+    assert "--convention drop_background=false --convention mask_void=false --convention tolerance=2" in done.stdout
+
+
+def test_a_part_needs_only_its_own_data(tmp_path):
+    away = {"kind": "voc", "options": {"root": "nowhere"}, "hold_out": 4}
+    done = snakemake(tmp_path, *with_config(tmp_path, tiny("datasets", "away", away)), "--", "prepare")
+    assert "datasets.away: nowhere: the folder does not exist" in done.stdout
+    target = "results/tiny/data/scenes/split.json"
+    done = snakemake(tmp_path, *with_config(tmp_path, tiny("datasets", "away", away)), "--", target)
+    assert done.returncode == 0, done.stdout

@@ -49,7 +49,10 @@ def run(args: argparse.Namespace) -> None:
         if args.search or args.runs:
             raise InputError("--pipeline names all searches and runs; leave out --search and --runs.")
         pipeline = load_pipeline(read(args.pipeline), args.pipeline)
-        speeds = [("Trials", Speed(args.seconds_per_step or 0.25)), ("Runs", Speed(args.run_seconds_per_step or 1.0))]
+        speeds = [
+            ("Trials", Speed(args.seconds_per_step or 0.25, image=0.01, start=10)),
+            ("Runs", Speed(args.run_seconds_per_step or 1.0, image=0.2, start=10)),
+        ]
         print(report(pipeline_costs(pipeline, *(speed for _, speed in speeds)), speeds))
         return
     if not args.search and not args.runs:

@@ -54,7 +54,9 @@ def write_report(
     stories = [_story(name, one, results, len(begun) <= _OPEN_STORIES) for name, one in begun.items()]
     warnings += missing + [_sentence(text) for one in begun.values() for text in one.lacks]
     if waiting := [name for name in found if name not in begun]:
-        warnings.append(f"Searches that have not begun: {', '.join(waiting)}; `{results.command} searches` runs them.")
+        warnings.append(
+            f"Searches that have not begun: {', '.join(waiting)}; `{results.command} -- searches` runs them."
+        )
     sections = [
         ("tables", "Tables", tables),
         ("figures", "Figures", figures),

@@ -61,7 +61,7 @@ class Results:
 
     def fills(self, target: str) -> str:
         """Return the command that makes a file of the results."""
-        return f"{self.command} {self.folder / target}"
+        return f"{self.command} -- {self.folder / target}"  # --configfile would take the target for another file
 
     def filled(self, name: str, strict: bool = False) -> tuple[Filled, Read]:
         """Return a table with the numbers that are there, and what was read for it."""

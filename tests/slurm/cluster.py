@@ -1,6 +1,7 @@
-"""A real SLURM of two nodes with four GPUs each on this one machine, for tests: Debian's packages, no accounting.
+"""A real SLURM of two nodes with four GPUs each on this one machine, for tests, from Debian's packages.
 
     python tests/slurm/cluster.py run COMMAND...    start it, run the command, stop it: `make test-slurm`
+    python tests/slurm/cluster.py run-with-accounts COMMAND...      the same, with an accounting database
     python tests/slurm/cluster.py start DIR         start it in a folder of its own
     python tests/slurm/cluster.py stop DIR          stop it, and remove all it wrote
 
@@ -19,15 +20,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ETC = Path("/etc/slurm")
-FILES = ("slurm.conf", "gres.conf", "cgroup.conf")
+FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "slurmdbd.conf")
 MARK = "# Written by autoseg's tests/slurm/cluster.py, and removed by it."
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 PROGRAMS = ("slurmctld", "slurmd", "squeue", "munged")
+FOR_ACCOUNTS = ("slurmdbd", "mariadb-server"), ("slurmdbd", "mariadbd")
+ACCOUNT = "lab"
 NODES = ("n1", "n2")
 FOLDER = "AUTOSEG_TEST_CLUSTER"  # the environment variable that tells the tests where the cluster's folder is
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
@@ -60,7 +63,7 @@ SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,bf_interval=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
-AccountingStorageType=accounting_storage/none
+{accounting}
 GresTypes=gpu
 MinJobAge=3600
 SlurmdTimeout=5
@@ -72,6 +75,24 @@ NodeName=n3 NodeHostname={host} NodeAddr=127.0.0.1 Port=17003 Gres= State=DOWN
 PartitionName=gpu Nodes=n1,n2 Default=YES MaxTime=1-0 DefMemPerCPU=500 State=UP
 PartitionName=bare Nodes=n3 MaxTime=60 State=UP
 """
+ACCOUNTING = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=localhost
+AccountingStoragePort=16819
+AccountingStorageEnforce=associations"""
+DATABASE = """\
+DbdHost=localhost
+DbdPort=16819
+SlurmUser=root
+AuthType=auth/munge
+PidFile={folder}/run/slurmdbd.pid
+LogFile={folder}/log/slurmdbd.log
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort=16836
+StorageUser=root
+StorageLoc=slurm
+"""
 CONFINED = "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup"  # memory limits are enforced
 FREE = "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none"
 
@@ -79,8 +100,9 @@ FREE = "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none"
 class Cluster:
     """The cluster in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, accounting: bool = False) -> None:
         self.folder = folder
+        self.accounting = accounting or (folder / "run/slurmdbd.pid").exists()
         # Version 2 of cgroups needs systemd, which a container has not.
         self.confined = Path("/sys/fs/cgroup/memory").is_dir()
 
@@ -89,12 +111,20 @@ class Cluster:
         if os.geteuid() != 0:
             raise CannotError("a test cluster needs root.")
         check_configuration()
-        install()
+        install(PACKAGES, PROGRAMS)
+        if self.accounting:
+            install(*FOR_ACCOUNTS)
         self._write()
         self._start_munge()
+        if self.accounting:
+            self._start_database()
         self._daemon(["slurmctld"], "slurmctld")
         for node in NODES:
             self.start_node(node)
+        if self.accounting:
+            self.wait(lambda: "lab" in output("sacctmgr", "-nP", "show", "cluster"), "the cluster is known", 30)
+            for words in (["account", ACCOUNT], ["user", "root", f"account={ACCOUNT}"]):
+                self._run(["sacctmgr", "-i", "add", *words])
         self.wait(lambda: self.states() == dict.fromkeys(NODES, "idle"), "both nodes are idle", 30)
 
     def stop(self) -> None:
@@ -104,12 +134,12 @@ class Cluster:
             limit = time.monotonic() + 30
             while output("squeue", "--noheader", "--states=RUNNING,COMPLETING") and time.monotonic() < limit:
                 time.sleep(0.2)
-        for name in (*(f"slurmd-{node}" for node in NODES), "slurmctld", "munged"):
+        for name in (*(f"slurmd-{node}" for node in NODES), "slurmctld", "slurmdbd", "mariadbd", "munged"):
             end(self.pid(name))
         slurm = ETC / FILES[0]
         if slurm.exists() and f"={self.folder}/" in slurm.read_text():
             for name in FILES:
-                (ETC / name).unlink()
+                (ETC / name).unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start_node(self, node: str) -> None:
@@ -156,11 +186,14 @@ class Cluster:
         host = socket.gethostname().partition(".")[0]
         confinement = CONFINED if self.confined else FREE
         ETC.mkdir(exist_ok=True)
-        slurm = CONFIGURATION.format(host=host, folder=self.folder, confinement=confinement)
+        accounting = ACCOUNTING if self.accounting else "AccountingStorageType=accounting_storage/none"
+        slurm = CONFIGURATION.format(host=host, folder=self.folder, confinement=confinement, accounting=accounting)
         gres = f"NodeName=n[1-2] Name=gpu File={self.folder}/dev/gpu[0-3]\n"
         cgroup = "CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nConstrainSwapSpace=no\n"
-        for name, text in zip(FILES, (slurm, gres, cgroup), strict=True):
+        database = DATABASE.format(folder=self.folder)
+        for name, text in zip(FILES, (slurm, gres, cgroup, database), strict=True):
             (ETC / name).write_text(f"{MARK}\n{text}")
+            (ETC / name).chmod(0o600 if text is database else 0o644)  # slurmdbd insists
 
     def _start_munge(self) -> None:
         if Path("/run/munge/munge.socket.2").exists() and output("sh", "-c", "munge -n >/dev/null && echo yes"):
@@ -168,6 +201,17 @@ class Cluster:
         subprocess.run(["install", "-d", "-o", "munge", "-g", "munge", "-m", "755", "/run/munge"], check=True)
         self._run(["runuser", "-u", "munge", "--", "/usr/sbin/munged", "--force"])
         (self.folder / "run/munged.pid").write_text(Path("/run/munge/munged.pid").read_text())
+
+    def _start_database(self) -> None:
+        data, socket_ = self.folder / "database", self.folder / "run/database"
+        self._run(["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root", "--skip-test-db"])
+        options = [f"--datadir={data}", f"--socket={socket_}", f"--pid-file={self.folder}/run/mariadbd.pid"]
+        options += ["--user=root", "--port=16836", "--bind-address=127.0.0.1", "--skip-grant-tables"]
+        with open(self.folder / "log/mariadbd.log", "w") as log:
+            command = ["setsid", "--fork", "mariadbd", "--no-defaults", *options]  # it makes no daemon of itself
+            subprocess.run(command, stdout=log, stderr=log, check=True, env={**os.environ, "PATH": PATH})
+        self.wait(socket_.exists, f"the database has started ({self.folder}/log)", 30)
+        self._daemon(["slurmdbd"], "slurmdbd")
 
     def _daemon(self, command: list[str], name: str) -> None:
         self._run(command)
@@ -192,13 +236,13 @@ def check_configuration() -> None:
             raise CannotError(f"another test cluster is running in {number.parents[1]}.")
 
 
-def install() -> None:
-    """Install SLURM from Debian's packages, if it is not there."""
-    if all(shutil.which(program, path=PATH) for program in PROGRAMS):
+def install(packages: Sequence[str], programs: Sequence[str]) -> None:
+    """Install Debian's packages, if their programs are not there."""
+    if all(shutil.which(program, path=PATH) for program in programs):
         return
     if not shutil.which("apt-get"):
-        raise CannotError(f"SLURM is not installed, and there is no apt-get to install {', '.join(PACKAGES)}.")
-    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES]
+        raise CannotError(f"SLURM is not installed, and there is no apt-get to install {', '.join(packages)}.")
+    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for attempt in (1, 2):
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -207,7 +251,7 @@ def install() -> None:
         if attempt == 1:  # the lists of packages may be missing or old
             subprocess.run(["apt-get", "update", "-qq"], capture_output=True, check=False)
     reason = (done.stderr or done.stdout).strip().splitlines()
-    raise CannotError(f"apt-get cannot install {', '.join(PACKAGES)}: {reason[-1] if reason else 'no reason given'}")
+    raise CannotError(f"apt-get cannot install {', '.join(packages)}: {reason[-1] if reason else 'no reason given'}")
 
 
 def output(*command: str) -> str:
@@ -264,7 +308,7 @@ def alone(seconds: float = 900) -> Iterator[None]:
         yield
 
 
-def run(command: list[str]) -> int:
+def run(command: list[str], accounting: bool = False) -> int:
     """Start a cluster, run a command that is told of it, stop it. Where there can be none the command runs without."""
     environment = {name: value for name, value in os.environ.items() if name != FOLDER}
     with ExitStack() as ending:
@@ -272,7 +316,7 @@ def run(command: list[str]) -> int:
             if os.geteuid() != 0:
                 raise CannotError("a test cluster needs root.")
             ending.enter_context(alone())
-            cluster = Cluster(Path(tempfile.mkdtemp(prefix="autoseg-slurm-")))
+            cluster = Cluster(Path(tempfile.mkdtemp(prefix="autoseg-slurm-")), accounting)
             ending.callback(cluster.stop)
             cluster.start()
             environment[FOLDER] = str(cluster.folder)
@@ -284,8 +328,8 @@ def run(command: list[str]) -> int:
 def main(arguments: list[str]) -> int:
     """Run the command line."""
     match arguments:
-        case ["run", _, *_]:
-            return run(arguments[1:])
+        case ["run" | "run-with-accounts", _, *_]:
+            return run(arguments[1:], accounting=arguments[0] != "run")
         case ["start", folder]:
             Cluster(Path(folder).absolute()).start()
         case ["stop", folder]:

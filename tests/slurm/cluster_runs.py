@@ -47,7 +47,13 @@ class Run:
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
 
-    def start(self, jobs: int = 6, memory: int = MEMORY, resources: Sequence[str] = ("slurm_partition=gpu",)) -> None:
+    def start(
+        self,
+        *more: str,
+        jobs: int = 6,
+        memory: int = MEMORY,
+        resources: Sequence[str] = ("slurm_partition=gpu",),
+    ) -> None:
         """Start Snakemake with the profile, and with what a test of minutes needs else.
 
         Of the profile's `default-resources` nothing is left: the notice two minutes before the end is more than these
@@ -60,7 +66,7 @@ class Run:
             [
                 *(sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")),
                 *("--profile", str(ROOT / "slurm"), "--configfile", str(self.config), "--jobs", str(jobs)),
-                *("--slurm-init-seconds-before-status-checks", "2"),
+                *("--slurm-init-seconds-before-status-checks", "2", *more),
                 *("--default-resources", *resources, "--set-resources", *asked),
             ]
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline_runs import changed, content, results, snakemake, with_config
+from tests.slurm.cluster import ACCOUNT, output
 from tests.slurm.cluster_runs import Run
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
@@ -45,13 +46,16 @@ def test_the_demo_on_the_cluster_has_the_results_of_a_local_one(run):
     assert as_here(demo)
 
 
-def test_a_run_longer_than_its_job_is_told_in_time_and_goes_on_in_the_next(run):
+def one_run(**training) -> dict:
+    """Return a config of a single training."""
     config = content("tiny")
-    training = {**config["retrainings"]["tiny"]["training"], "iterations": 8000, "checkpoint_every": 100000}
-    changed(config, "retrainings", "tiny", "training", training)
-    changed(config, "searches", {})
-    changed(config, "tables", "main", "rows", ["ce"])
-    cut = run(config)
+    changed(config, "retrainings", "tiny", "training", {**config["retrainings"]["tiny"]["training"], **training})
+    main = {**config["tables"]["main"], "rows": ["ce"]}
+    return {**config, "searches": {}, "tables": {"main": main}, "figures": {}}
+
+
+def test_a_run_longer_than_its_job_is_told_in_time_and_goes_on_in_the_next(run):
+    cut = run(one_run(iterations=8000, checkpoint_every=100000))
     cut.start(resources=["slurm_partition=gpu", "slurm_extra='--signal=USR1@30'"])  # of a minute, at the first attempt
     assert cut.end(900) == 0, cut.log()[-5000:]
     states = [job.state for job in cut.jobs("train")]
@@ -59,3 +63,27 @@ def test_a_run_longer_than_its_job_is_told_in_time_and_goes_on_in_the_next(run):
     assert set(states[:-1]) == {"FAILED"}
     assert states[-1] == "COMPLETED"
     assert as_here(cut)
+
+
+def test_with_accounting_jobs_are_charged_and_their_states_asked_of_sacct(run, cluster):
+    if not cluster.accounting:
+        pytest.skip("this cluster keeps no accounts; `make test-long` starts one that does")
+    charged = run(one_run())
+    place = ["slurm_partition=gpu", f"slurm_account={ACCOUNT}"]
+    charged.start("--slurm-status-command", "sacct", resources=place)
+    assert charged.end(600) == 0, charged.log()[-5000:]
+    accounts = output("sacct", "-nPX", "--allusers", "--format=account,state,workdir").splitlines()
+    mine = [line for line in accounts if line.endswith(str(charged.folder))]
+    assert mine
+    assert {line.split("|")[0] for line in mine} == {ACCOUNT}
+    assert {line.split("|")[1] for line in mine} == {"COMPLETED"}
+
+
+def test_an_account_that_is_not_there_is_said_before_the_first_job(run, cluster):
+    if not cluster.accounting:
+        pytest.skip("this cluster keeps no accounts; `make test-long` starts one that does")
+    refused = run(one_run())
+    refused.start(resources=["slurm_partition=gpu", "slurm_account=lba"])
+    assert refused.end(60) != 0
+    assert "account: unknown account 'lba'; did you mean 'lab'? Known: lab; set slurm_account in" in refused.log()
+    assert not refused.jobs()

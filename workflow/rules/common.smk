@@ -1,15 +1,16 @@
 # The config, checked whole before the first job, and what the rules share.
 
 import os
+import shlex
 import sys
 from functools import cache
 
 from autoseg.errors import InputError
-from autoseg.files import to_json
-from autoseg.loss_names import searches_of
+from autoseg.files import checksum, to_json
+from autoseg.loss_names import parse_terms, searches_of
 from autoseg.pipeline import figure_runs, figure_searches, flags, load_pipeline, options, table_runs
 from autoseg.preflight import check_before_start, check_place
-from autoseg.search import Folder, identity, settings_of, total_steps
+from autoseg.search import Folder, identity, most_rescored, settings_of, total_steps
 from autoseg.versions import PREPARE_VERSION, SEARCH_VERSION, TRAINING_VERSION
 
 try:
@@ -21,7 +22,9 @@ except InputError as error:
 
 OUT = f"results/{P.name}"
 ENV = "../../envs/autoseg.yaml"
-AUTOSEG = " ".join(["autoseg", *(f"--plugin {module}" for module in P.plugins)])
+AUTOSEG = " ".join(["autoseg", *(f"--plugin {shlex.quote(module)}" for module in P.plugins)])
+# How and where a training runs, which changes no result: not in `params`, so that it re-runs nothing.
+MACHINE = options({"device": P.device, "workers": P.workers})
 
 
 wildcard_constraints:
@@ -38,9 +41,16 @@ wildcard_constraints:
 
 onstart:
     # Here and not above: a dry run says what would be done also where the data are not.
+    def wanted(rule, wildcard):
+        return {getattr(job.wildcards, wildcard) for job in workflow.dag.needrun_jobs() if job.rule.name == rule}
+
+    trained = [P.runs[run] for run in wanted("train", "run")]
+    proxies = {P.searches[search].proxy for search in wanted("trials", "search")}
     try:
-        check_before_start(P, OUT)
-        for name in P.searches:
+        check_before_start(
+            P, OUT, wanted("prepare_dataset", "dataset"), proxies, {run.retraining for run in trained}
+        )
+        for name in wanted("ask", "search") | wanted("rescore", "search") | wanted("select", "search"):
             Folder(f"{OUT}/searches/{name}").start(P.search(name), replace=True)
     except InputError as error:
         sys.exit(f"autoseg: {error}")
@@ -48,17 +58,15 @@ onstart:
     note_start()
 
 
-def task_arguments(dataset, network, weights, settings):
+def task_arguments(dataset, network, weights, settings, conventions):
     """Return the arguments that describe a training on a data set, quoted for the shell."""
-    conventions = P.datasets[dataset].conventions.model_dump(exclude_none=True)
-    # What a result does not depend on must not re-run it: no number of workers here.
     decisive = {key: value for key, value in settings.decisive.items() if value is not None}
     return " ".join(
         [
             f"--data {OUT}/data/{dataset}",
             flags({"network": network, "weights": weights}),
             options(decisive),
-            options(conventions, "--convention"),
+            options(conventions.model_dump(exclude_none=True), "--convention"),
         ]
     )
 
@@ -68,9 +76,17 @@ def gpu():
     return 0 if P.device == "cpu" else 1
 
 
-def cache_file(dataset, settings):
-    """Return the file that says that a data set's cache for a crop of this size is there."""
-    return f"{OUT}/data/{dataset}/cache-{2 * settings.short_side}.json"
+def cache_files(dataset, settings):
+    """Return what says that a data set's cache for a crop of this size is there; the first comes with the index."""
+    if settings.short_side == P.datasets[dataset].proxy_size:
+        return []
+    return [f"{OUT}/data/{dataset}/cache-{2 * settings.short_side}.json"]
+
+
+@cache
+def weights_of(path):
+    """Return what tells a file of weights from another under its name."""
+    return checksum(path) if path and os.path.isfile(path) else None
 
 
 # ---------------------------------------------------------------------------------------------------------- searches
@@ -88,7 +104,7 @@ def jobs(search, rescoring=False):
     """Return into how many jobs the trials of a step are shared out."""
     plan = P.search(search)
     # At the end the first mean, the best ones and the last one are trained themselves.
-    return P.chunks(search, plan.rescore + 2 if rescoring else settings_of(plan).trials_per_step)
+    return P.chunks(search, most_rescored(plan) if rescoring else settings_of(plan).trials_per_step)
 
 
 def chunk_files(search, step):
@@ -111,7 +127,7 @@ def last_step(w):
 def trial_data(search):
     """Return the data that a search's trials read."""
     dataset = P.searches[search].dataset
-    return [f"{OUT}/data/{dataset}/split.json", cache_file(dataset, P.proxy_training(search))]
+    return [f"{OUT}/data/{dataset}/split.json", *cache_files(dataset, P.proxy_training(search))]
 
 
 @cache
@@ -119,7 +135,8 @@ def trial_task(search):
     """Return the arguments of a search's trainings."""
     plan = P.searches[search]
     proxy = P.proxies[plan.proxy]
-    return task_arguments(plan.dataset, proxy.network, proxy.weights, P.proxy_training(search))
+    settings, conventions = P.proxy_training(search), P.search(search).conventions
+    return task_arguments(plan.dataset, proxy.network, proxy.weights, settings, conventions)
 
 
 # -------------------------------------------------------------------------------------------------------------- runs
@@ -131,12 +148,14 @@ def run_data(w):
     split = f"{OUT}/data/{run.dataset}/split.json"
     if P.retrainings[run.retraining].source == "files":
         return [split]
-    return [split, cache_file(run.dataset, P.run_training(run.retraining, run.seed))]
+    return [split, *cache_files(run.dataset, P.run_training(run.retraining, run.seed))]
 
 
 def surrogates(w):
-    """Return the searched surrogates that a run's loss is made of."""
-    return [f"{OUT}/searches/{search}/surrogate.json" for search in searches_of(P.runs[w.run].loss)]
+    """Return the surrogates that a run's loss is made of: searched ones, and files of the user's."""
+    loss = P.runs[w.run].loss
+    own = [name for _, name in parse_terms(loss) if name.endswith(".json")]
+    return [*(f"{OUT}/searches/{search}/surrogate.json" for search in searches_of(loss)), *own]
 
 
 def searched(w):
@@ -149,7 +168,8 @@ def run_task(w):
     """Return the arguments of a run's training."""
     run = P.runs[w.run]
     plan = P.retrainings[run.retraining]
-    return task_arguments(run.dataset, plan.network, plan.weights, P.run_training(run.retraining, run.seed))
+    settings, conventions = P.run_training(run.retraining, run.seed), P.datasets[run.dataset].conventions
+    return task_arguments(run.dataset, plan.network, plan.weights, settings, conventions)
 
 
 def window(w):

@@ -1,6 +1,12 @@
 # Data sets: read and checked once, packed, and split into training and hold-out images.
 
 
+def prepare_options(dataset, size):
+    """Return the options of `autoseg prepare`, without the number of workers, which changes nothing."""
+    own = {key: value for key, value in P.datasets[dataset].options.items() if key != "workers"}
+    return flags({**own, "proxy_size": size})
+
+
 rule prepare_dataset:
     output:
         index=f"{OUT}/data/{{dataset}}/index.json",
@@ -16,7 +22,7 @@ rule prepare_dataset:
         mem_mb=lambda w, attempt: 4000 * attempt,
     params:
         kind=lambda w: P.datasets[w.dataset].kind,
-        options=lambda w: flags({**P.datasets[w.dataset].options, "proxy_size": P.datasets[w.dataset].proxy_size}),
+        options=lambda w: prepare_options(w.dataset, P.datasets[w.dataset].proxy_size),
         out=lambda w, output: os.path.dirname(output.index),
         version=PREPARE_VERSION,
     shell:
@@ -40,7 +46,7 @@ rule cache_dataset:
         mem_mb=lambda w, attempt: 4000 * attempt,
     params:
         kind=lambda w: P.datasets[w.dataset].kind,
-        options=lambda w: flags({**P.datasets[w.dataset].options, "proxy_size": int(w.side) // 2}),
+        options=lambda w: prepare_options(w.dataset, int(w.side) // 2),
         out=lambda w, output: os.path.dirname(output[0]),
         version=PREPARE_VERSION,
     shell:

@@ -48,10 +48,11 @@ rule trials:
         mem_mb=lambda w, attempt: 16000 * attempt,
     params:
         task=lambda w: trial_task(w.search),
+        weights=lambda w: weights_of(P.proxies[P.searches[w.search].proxy].weights),
         version=TRAINING_VERSION,
     shell:
         "exec {AUTOSEG} trials {OUT}/searches/{wildcards.search} --step {wildcards.step} --chunk {wildcards.chunk}/{wildcards.parts} "
-        "--out {output:q} --quiet {params.task} --set workers={P.workers} 2> {log:q}"
+        "--out {output:q} --quiet {params.task} {MACHINE} 2> {log:q}"
 
 
 rule rescore:

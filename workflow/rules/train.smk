@@ -31,11 +31,14 @@ rule train:
         loss=lambda w: P.runs[w.run].loss,
         searched=searched,
         task=run_task,
+        weights=lambda w: weights_of(P.retrainings[P.runs[w.run].retraining].weights),
+        # With `input` among its arguments: Snakemake then takes it as following from that, and no reason to run again.
+        checkpoints=lambda w, input: P.run_training(P.runs[w.run].retraining, 0).checkpoint_every,
         source=lambda w: P.retrainings[P.runs[w.run].retraining].source,
         version=TRAINING_VERSION,
     shell:
         "exec {AUTOSEG} train --processes {resources.processes} --loss {params.loss:q} {params.searched} --out {OUT}/runs/{wildcards.run} "
-        "--source {params.source} --quiet {params.task} --set workers={P.workers} 2> {log:q}"
+        "--source {params.source} --quiet {params.task} {MACHINE} --set checkpoint_every={params.checkpoints} 2> {log:q}"
 
 
 rule evaluate:
@@ -62,4 +65,4 @@ rule evaluate:
         version=TRAINING_VERSION,
     shell:
         "exec {AUTOSEG} evaluate {OUT}/runs/{wildcards.run} --out {output:q} --name {wildcards.run:q} {params.window} "
-        "{params.task} --set workers={P.workers} 2> {log:q}"
+        "{params.task} {MACHINE} 2> {log:q}"

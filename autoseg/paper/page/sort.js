@@ -3,9 +3,14 @@ for (const table of document.querySelectorAll("table")) {
   const body = table.tBodies[0];
   if (!body) continue;
   const before = [...body.rows];
-  const number = (cell) => {
-    const given = cell.dataset.value ?? cell.dataset.paper ?? cell.textContent.trim();
-    return given === "" ? NaN : Number(given);
+  // Our scores where there are any in the column, else the paper's; in tables of other things, what is written there.
+  const reader = (column) => {
+    const key = ["value", "paper"].find((name) => before.some((row) => name in row.cells[column].dataset));
+    return (row) => {
+      const cell = row.cells[column];
+      const given = key ? cell.dataset[key] ?? "" : cell.textContent.trim();
+      return given === "" ? NaN : Number(given);
+    };
   };
   for (const button of table.querySelectorAll("th button[data-column]")) {
     button.addEventListener("click", () => {
@@ -17,10 +22,11 @@ for (const table of document.querySelectorAll("table")) {
       if (order !== "none") {
         head.setAttribute("aria-sort", order);
         const sign = order === "descending" ? -1 : 1;
-        const numeric = before.some((row) => !Number.isNaN(number(row.cells[column])));
+        const number = reader(column);
+        const numeric = before.some((row) => !Number.isNaN(number(row)));
         rows = [...before].sort((one, other) => {
           if (!numeric) return -sign * one.cells[column].textContent.localeCompare(other.cells[column].textContent);
-          const a = number(one.cells[column]), b = number(other.cells[column]);
+          const a = number(one), b = number(other);
           // What has no number stays at the end.
           if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) - Number.isNaN(b);
           return sign * (a - b);
