@@ -178,7 +178,7 @@ def evaluate_run(
         )
     ids: list[str] = getattr(opened.split, part)
     network = load_network(run, trained, device)
-    names = dict.fromkeys([*METRICS, *formula.names()])  # a plugin's too: it may be what the loss was searched for
+    names = formula.names()  # a plugin's too: it may be what the loss was searched for
     metrics = opened.metrics(names)
     colours = [colour for info in data.index.classes for colour in info.color]
     with distributed(device) as (rank, world):

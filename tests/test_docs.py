@@ -133,6 +133,8 @@ ELSEWHERE = {
     "autoseg search results/searches/mine --config search.yaml --data results/data/mine --network small --workers 2": (
         "as in docs/own-data.md, which is followed below"
     ),
+    "autoseg train --processes 4 --loss published:mIoU --data results/data/voc --out results/runs/voc-miou "
+    "--set batch_size=32": "a GPU's work; tests/test_runs.py has two processes",
     "torchrun --standalone --nproc-per-node 4 -m autoseg train --loss published:mIoU ... --set batch_size=32": (
         "a GPU's work; tests/test_runs.py has two processes"
     ),
