@@ -14,6 +14,7 @@ import yaml
 from autoseg.cli import main
 from autoseg.paper import facts
 from autoseg.paper.report import diverged_trials, make_all, write_report
+from autoseg.paper.results import Results
 from autoseg.pipeline import table_runs
 from tests.pipeline_runs import changed, content
 from tests.small_results import make_results, scores
@@ -29,15 +30,21 @@ Trying to restart job 7.
 
 
 def config() -> dict:
-    """The tiny config without its gallery, which needs networks."""
+    """The tiny config with two of its figures: galleries need networks, and every figure its time."""
     tiny = content("tiny")
-    del tiny["figures"]["gallery"]
-    return tiny
+    return {**tiny, "figures": {name: tiny["figures"][name] for name in ("curves", "classes")}}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return make_results(config(), tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture
-def results(tmp_path):
-    return make_results(config(), tmp_path / "results/tiny")
+def results(made, tmp_path):
+    """Results of the test's own."""
+    shutil.copytree(made.folder, tmp_path / "results/tiny")
+    return Results(made.pipeline, tmp_path / "results/tiny", made.config)
 
 
 class Page(HTMLParser):
@@ -85,7 +92,7 @@ def test_the_page_is_whole_and_asks_nothing_of_the_network(results):
 def test_every_cell_leads_to_the_command_that_makes_it(results):
     text, _ = read(results)
     for run in table_runs(results.table("main")):
-        command = f"{results.command} {results.folder}/runs/{run.name}/scores.json"
+        command = results.fills(f"runs/{run.name}/scores.json")
         assert command in text
         anchor = re.search(rf"<tr id='([^']+)'>(?:(?!</tr>).)*{re.escape(command)}", text)[1]
         assert f"href='#{anchor}'" in text
@@ -103,14 +110,15 @@ def test_with_half_of_everything_missing_the_page_is_built_and_says_so(results):
     assert page.open == []
     assert "2 of 4 runs are scored, 0 of 2 searches finished" in text
     assert "Table &#x27;main&#x27;: 2 runs without scores yet; <code>snakemake --cores all --configfile" in text
-    assert "Searches that have not begun: mIoU; <code>snakemake --cores all --configfile config.yaml searches" in text
+    assert (
+        "Searches that have not begun: mIoU; <code>snakemake --cores all --configfile config.yaml -- searches" in text
+    )
     assert "Search &#x27;mAcc&#x27; has not selected its answer" in text
     assert "Figure &#x27;classes&#x27; is not drawn yet" in text
 
 
-def test_with_nothing_at_all_the_page_is_built(tmp_path):
-    results = make_results(config(), tmp_path / "a")
-    shutil.rmtree(results.folder)
+def test_with_nothing_at_all_the_page_is_built(made, tmp_path):
+    results = Results(made.pipeline, tmp_path / "a", made.config)
     make_all(results)
     text, page = read(results)
     assert page.open == []
@@ -170,6 +178,6 @@ def test_the_verb_makes_everything_from_a_config(results, tmp_path, monkeypatch)
     assert {path.name for path in (results.folder / "figures").iterdir()} >= {"curves.svg", "curves.png"}
     assert {path.name for path in (results.folder / "tables").iterdir()} >= {"main.md", "main.tex"}
     text = (results.folder / "report.html").read_text()
-    assert "snakemake --cores all --configfile mine.yaml results/tiny/tables/main.md" in text
+    assert "snakemake --cores all --configfile mine.yaml -- results/tiny/tables/main.md" in text
     assert main(["report", "--config", json.dumps(config()), "--out", "b.html"]) == 0
     assert (tmp_path / "b.html").exists()
