@@ -99,7 +99,7 @@ def test_two_processes_train_to_the_losses_of_one_with_the_same_batch_and_merge_
         assert main(command) == 0
     torchrun = ["--standalone", "--nproc-per-node", "2", "-m", "run_several"]
     process = start(*torchrun, *map(json.dumps, commands("two")), module="torch.distributed.run")
-    _, shown = process.communicate(timeout=120)
+    _, shown = process.communicate(timeout=600)
     assert process.returncode == 0, shown
     for name in ("ce", "miou"):
         one, two = ([line["loss"] for line in lines(tmp_path / place / name / "log.jsonl")] for place in ("one", "two"))
@@ -120,7 +120,7 @@ def test_preempted_under_torchrun_the_same_command_goes_on(tmp_path, data):
         return start(*options, "-m", "autoseg", *run, *task, module="torch.distributed.run")
 
     def finish(process) -> str:
-        _, shown = process.communicate(timeout=120)
+        _, shown = process.communicate(timeout=600)
         assert process.returncode == 0, shown
         return shown
 
@@ -130,7 +130,7 @@ def test_preempted_under_torchrun_the_same_command_goes_on(tmp_path, data):
         process = torchrun("stopped")
         wait_for(lambda: (out / "log.jsonl").exists() and len(lines(out / "log.jsonl")) > least, process)  # noqa: B023
         process.send_signal(number)
-        _, shown = process.communicate(timeout=120)
+        _, shown = process.communicate(timeout=600)
         assert process.returncode == 1, shown
         assert "the same command goes on" in shown
         assert torch.load(out / "checkpoint.pt", weights_only=True)["iteration"] > least

@@ -261,7 +261,7 @@ def test_a_preempted_run_saves_exits_with_75_and_goes_on(tmp_path, data):
     process = start(*command, start_new_session=True)
     wait_for(lambda: (out / "log.jsonl").exists() and len(lines(out / "log.jsonl")) > 20, process)
     os.killpg(process.pid, signal.SIGTERM)
-    _, shown = process.communicate(timeout=120)
+    _, shown = process.communicate(timeout=600)
     assert process.returncode == 75, shown
     assert "the same command goes on" in shown
     done = torch.load(out / "checkpoint.pt", weights_only=True)["iteration"]
@@ -279,7 +279,7 @@ def test_a_training_that_fails_does_not_wait_for_its_workers(data):
         "next(batches); raise RuntimeError('a bug')"
     )
     process = start(code, str(data), module=None)
-    _, shown = process.communicate(timeout=60)
+    _, shown = process.communicate(timeout=600)
     assert process.returncode == 1, shown
     assert shown.endswith("RuntimeError: a bug\n")
 

@@ -87,7 +87,7 @@ def test_a_score_is_the_same_bytes_in_any_chunk_of_any_size_in_any_order(tmp_pat
 def test_a_score_is_the_same_bytes_alone_in_a_fresh_process_with_workers(tmp_path, data, expected):
     new_search(tmp_path)
     process = start("trials", str(tmp_path), "--step", "1", "--chunk", "2/4", *arguments(data, workers=2))
-    _, shown = process.communicate(timeout=120)
+    _, shown = process.communicate(timeout=600)
     assert process.returncode == 0, shown
     assert scores(tmp_path) == {"trial-2.json": expected["trial-2.json"]}
 
@@ -266,7 +266,7 @@ def test_a_users_metric_is_searched_for_on_the_proxy_task(tmp_path, data):
     write_json(tmp_path / "search.json", {"metric": "toyDice", "steps": 1, "trials_per_step": 2})
     command = ["search", str(tmp_path / "toy"), "--config", str(tmp_path / "search.json"), "--quiet"]
     process = start("--plugin", "toy_metric", *command, *arguments(data))
-    _, shown = process.communicate(timeout=120)
+    _, shown = process.communicate(timeout=600)
     assert process.returncode == 0, shown
     content = read_json(tmp_path / "toy/step-001/trial-0.json")
     assert content["metric"] == "toyDice"
