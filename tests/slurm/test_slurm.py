@@ -68,7 +68,7 @@ def story(tmp_path_factory, cluster):
         fill_disk(seen)
         seen.exit_code = run.end()
         seen.jobs = run.jobs()
-        assert local.wait(300) == 0, (here / "log").read_text()
+        assert local.wait(1200) == 0, (here / "log").read_text()
         yield seen
     finally:
         local.kill()
