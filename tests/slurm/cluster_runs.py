@@ -49,7 +49,8 @@ class Run:
 
     def start(
         self,
-        *more: str,
+        *arguments: str,
+        more: Sequence[str] = (),
         jobs: int = 6,
         memory: int = MEMORY,
         resources: Sequence[str] = ("slurm_partition=gpu",),
@@ -60,14 +61,13 @@ class Run:
         jobs have.
         """
         rules = ("prepare_dataset", "cache_dataset", "trials", "train", "evaluate", "figure")
-        asked = ["trials:gpu=1", "train:gpu=1", "trials:runtime=60", "train:runtime=1*attempt"]
+        asked = ["trials:gpu=1", "train:gpu=1", "trials:runtime=60", *more]
         asked += [f"{rule}:mem_mb={memory}*attempt" for rule in rules]
         self._start(
             [
                 *(sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")),
                 *("--profile", str(ROOT / "slurm"), "--configfile", str(self.config), "--jobs", str(jobs)),
-                *("--slurm-init-seconds-before-status-checks", "2", *more),
-                *("--retries", "6"),  # a busy machine needs more than the profile's, with a minute for a training
+                *("--slurm-init-seconds-before-status-checks", "2", *arguments, "--retries", "6"),
                 *("--default-resources", *resources, "--set-resources", *asked),
             ]
         )

@@ -56,7 +56,8 @@ def one_run(**training) -> dict:
 
 def test_a_run_longer_than_its_job_is_told_in_time_and_goes_on_in_the_next(run):
     cut = run(one_run(iterations=8000, checkpoint_every=100000))
-    cut.start(resources=["slurm_partition=gpu", "slurm_extra='--signal=USR1@30'"])  # of a minute, at the first attempt
+    notice = ["slurm_partition=gpu", "slurm_extra='--signal=USR1@30'"]
+    cut.start(more=["train:runtime=1*attempt"], resources=notice)  # half a minute before the end of one
     assert cut.end(900) == 0, cut.log()[-5000:]
     states = [job.state for job in cut.jobs("train")]
     # Told, it writes its checkpoint and ends by itself: no job came to its limit.
