@@ -38,6 +38,7 @@ from autoseg.search import (
     write_journal,
 )
 from autoseg.surrogate_json import Surrogate, published
+from autoseg.times import TrialTime
 from tests import toy_objectives
 
 ROOT = Path(__file__).parents[1]
@@ -551,7 +552,8 @@ def test_asking_with_a_long_history_is_quick_and_loads_no_torch(tmp_path: Path) 
 
 def test_the_examples_of_the_documentation_are_valid() -> None:
     blocks = (ROOT / "docs" / "searches.md").read_text().split("```json\n")[1:]
-    settings, proposals, trial = (json.loads(block.split("```")[0]) for block in blocks)
+    settings, proposals, trial, took = (json.loads(block.split("```")[0]) for block in blocks)
     assert parse(Search, settings, "docs").preset == "paper"
     assert parse(Proposals, proposals, "docs").step == 1
     assert parse(TrialScore, trial, "docs").score == 0.421
+    assert parse(TrialTime, took, "docs").number == parse(TrialScore, trial, "docs").number
