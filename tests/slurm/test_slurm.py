@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,13 +53,17 @@ class Story:
 @pytest.fixture(scope="module")
 def story(tmp_path_factory, cluster):
     there, here = tmp_path_factory.mktemp("cluster"), tmp_path_factory.mktemp("local")
-    run = Run(there, Path(with_config(there, config())[1]))
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", run.results], check=True)
-    seen = Story(run, here)
-    with open(here / "log", "w") as log:
-        ours = command(*with_config(here, config()))  # at the same time
-        local = subprocess.Popen(ours, cwd=here, env=environment(), stdout=log, stderr=log)
-    try:
+    with ExitStack() as ending:  # every part of it, whatever happens
+        run = Run(there, Path(with_config(there, config())[1]))
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", run.results], check=True)
+        ending.callback(subprocess.run, ["umount", "--lazy", run.results], check=True)
+        ending.callback(cluster.start_missing_nodes)
+        ending.callback(run.stop)
+        log = ending.enter_context(open(here / "log", "w"))
+        ours = command(*with_config(here, config()))
+        local = subprocess.Popen(ours, cwd=here, env=environment(), stdout=log, stderr=log)  # at the same time
+        ending.callback(local.kill)
+        seen = Story(run, here)
         run.fail({"words": ["prepare"], "do": "hang"}, {"words": ["trials", "mAcc", "rescore"], "do": "eat"})
         interrupt(seen)
         kill(seen)
@@ -70,11 +75,6 @@ def story(tmp_path_factory, cluster):
         seen.jobs = run.jobs()
         assert local.wait(1200) == 0, (here / "log").read_text()
         yield seen
-    finally:
-        local.kill()
-        run.stop()
-        cluster.start_missing_nodes()
-        subprocess.run(["umount", "--lazy", run.results], check=True)
 
 
 def interrupt(seen: Story) -> None:
