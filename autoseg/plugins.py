@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from types import ModuleType
 
+from autoseg import formula
 from autoseg.errors import InputError
 
 VARIABLE = "AUTOSEG_PLUGINS"  # names plugins as --plugin does
@@ -34,6 +35,16 @@ def hand_on(modules: Iterable[str]) -> None:
     os.environ[VARIABLE] = " ".join(dict.fromkeys([*before, *modules]))
 
 
+_registered: dict[str, None] = {}
+
+
 def load_plugin(module: str) -> None:
     """Import a user's module, which registers formulas."""
+    before = set(formula.names())
     import_module(module, f"plugin '{module}'")
+    _registered.update(dict.fromkeys(name for name in formula.names() if name not in before))
+
+
+def metrics() -> list[str]:
+    """Return the metrics that a run is scored by: the paper's six, and those of the plugins that were loaded."""
+    return list(dict.fromkeys([*formula.METRICS, *_registered]))

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from autoseg import formula
+from autoseg import plugins
 from autoseg.config import Task, parse
 from autoseg.data.loaders import eval_loader
 from autoseg.errors import InputError
@@ -178,8 +178,8 @@ def evaluate_run(
         )
     ids: list[str] = getattr(opened.split, part)
     network = load_network(run, trained, device)
-    names = formula.names()  # a plugin's too: it may be what the loss was searched for
-    metrics = opened.metrics(names)
+    scored_by = plugins.metrics()  # a plugin's too: it may be what the loss was searched for
+    metrics = opened.metrics(scored_by)
     colours = [colour for info in data.index.classes for colour in info.color]
     with distributed(device) as (rank, world):
         mine = ids[rank::world]
@@ -218,7 +218,7 @@ def evaluate_run(
                 "ids": ids,
                 "conventions": task.conventions.model_dump(),
                 "window": window,
-                **({"metrics": own} if (own := [name for name in names if name not in METRICS]) else {}),
+                **({"metrics": own} if (own := [name for name in scored_by if name not in METRICS]) else {}),
             }
         ),
     )

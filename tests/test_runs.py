@@ -13,13 +13,13 @@ from PIL import Image
 from small_task import arguments, lines, make_data, small_task, start, wait_for
 from torch import nn
 
+from autoseg import plugins
 from autoseg.cli import main
 from autoseg.data.loaders import collate
 from autoseg.data.prepared import Prepared
 from autoseg.errors import InputError
 from autoseg.evaluation import score, slide
 from autoseg.files import checksum, read_json, write_json
-from autoseg.formula import Formula, ratio, register
 from autoseg.losses import HAND_MADE
 from autoseg.metrics import SegmentationMetrics
 from autoseg.runs import evaluate_run, load_network, load_trained, save_weights, train_run
@@ -219,18 +219,27 @@ def test_a_class_that_is_nowhere_has_no_score_of_its_own(tmp_path, run, data):
             assert value is None or 0 <= value <= 100
 
 
-def test_a_plugins_metric_is_scored_too(tmp_path, run, data):
-    without = evaluate_run(small_task(data), run, tmp_path / "six.json", progress=False)
-    register(
-        Formula(
-            "mDice",
-            sums=lambda y_hat, y, ops: {"both": ops.AND("AND", y_hat, y), "size": y_hat + y},
-            per_class=lambda s: ratio(2 * s["both"], s["size"]),
-        )
+PLUGIN = """
+from autoseg.formula import Formula, ratio, register
+register(
+    Formula(
+        "pluginDice",
+        sums=lambda y_hat, y, ops: {"both": ops.AND("AND", y_hat, y), "size": y_hat + y},
+        per_class=lambda s: ratio(2 * s["both"], s["size"]),
     )
+)
+"""
+
+
+def test_a_plugins_metric_is_scored_too(tmp_path, run, data, monkeypatch):
+    without = evaluate_run(small_task(data), run, tmp_path / "six.json", progress=False)
+    monkeypatch.setattr(plugins, "_registered", {})
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "dice_plugin.py").write_text(PLUGIN)
+    plugins.load_plugin("dice_plugin")
     found = evaluate_run(small_task(data), run, tmp_path / "seven.json", progress=False)
     assert {name: found.scores[name] for name in without.scores} == without.scores
-    assert found.scores["mDice"] > found.scores["mIoU"] > 0
+    assert found.scores["pluginDice"] > found.scores["mIoU"] > 0
     assert found.fingerprint != without.fingerprint
 
 
