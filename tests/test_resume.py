@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from autoseg.cli import main
 from tests.pipeline_runs import (
     TINY,
     changed,
@@ -112,10 +113,27 @@ def test_a_deleted_result_is_made_again_and_nothing_else(finished):
     assert path.read_bytes() == kept
 
 
-def test_tables_alone_need_no_torch(finished, tmp_path):
+def copied(finished: Path, folder: Path) -> None:
+    """Copy a run, with what Snakemake knows of it."""
+    for name in ("results", ".snakemake"):
+        shutil.copytree(finished / name, folder / name)
+
+
+def test_the_report_is_made_without_a_configfile_too(finished, tmp_path):
+    """As in `make demo`; tiny takes the demo's place, in a project of its own."""
+    copied(finished, tmp_path)
+    assert main(["init", str(tmp_path)]) == 0
+    shutil.copy(TINY, tmp_path / "workflow/config/demo.yaml")
+    page = tmp_path / "results/tiny/report.html"
+    page.unlink()
+    done = snakemake(tmp_path, "--snakefile", "Snakefile")
+    assert done.returncode == 0, done.stdout
+    assert "snakemake --cores all -- results/tiny/tables/main.md" in page.read_text()
+
+
+def test_tables_alone_need_no_torch_and_leave_the_report_alone(finished, tmp_path):
     """A module named torch that cannot be imported stands before the real one."""
-    shutil.copytree(finished / "results", tmp_path / "results")
-    shutil.copytree(finished / ".snakemake", tmp_path / ".snakemake")
+    copied(finished, tmp_path)
     poison = tmp_path / "poison"
     poison.mkdir()
     (poison / "torch.py").write_text("raise ImportError('no torch here')\n")
@@ -125,11 +143,11 @@ def test_tables_alone_need_no_torch(finished, tmp_path):
     done = snakemake(tmp_path, "tables", "--configfile", str(TINY), PYTHONPATH=str(poison))
     assert done.returncode == 0, done.stdout
     assert made.read_bytes() == before
+    assert "Open results/tiny/report.html" not in done.stdout
 
 
 def test_more_trials_in_a_step_keep_those_that_are_scored(finished, tmp_path):
-    shutil.copytree(finished / "results", tmp_path / "results")
-    shutil.copytree(finished / ".snakemake", tmp_path / ".snakemake")
+    copied(finished, tmp_path)
     first = tmp_path / "results/tiny/searches/mIoU/step-001"
     before = {path.name: path.stat().st_mtime_ns for path in first.glob("trial-*.json")}
     config = changed(content("tiny"), "searches", "mIoU", "search", "trials_per_step", 4)

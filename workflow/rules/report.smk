@@ -80,8 +80,8 @@ rule make_report:
         ENV
     params:
         results=results_folder,
-        config_file=lambda w, input: CONFIG_FILE,
+        config_file=lambda w, input: flags({"config_file": CONFIG_FILE or None}),
         # Without what changes no result: that should not make a report out of date.
         config=lambda w: to_json(P.model_dump(mode="json", exclude={"workers"}, exclude_defaults=True)),
     shell:
-        "autoseg report --config {params.config:q} --config-file {params.config_file:q} --results {params.results} --out {output:q} 2> {log:q}"
+        "autoseg report --config {params.config:q} {params.config_file} --results {params.results} --out {output:q} 2> {log:q}"
