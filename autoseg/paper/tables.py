@@ -170,6 +170,9 @@ def read_scores(table: Table, paths: Sequence[str | os.PathLike[str]], strict: b
             known = runs.get(scores.run) or (also[0] if len(also) == 1 else None)
             if known is None or known.loss != scores.loss:
                 raise InputError(f"{path}: the run '{scores.run}' with the loss '{scores.loss}' is not in this table.")
+            # A file that was copied into the folder of another run must not stand for its own.
+            if known != runs.get("/".join(Path(path).parts[-5:-1]), known):
+                raise InputError(f"{path}: holds the run '{scores.run}', not the one of this folder.")
             if missing := [metric for metric in table.metrics if metric not in scores.scores]:
                 raise InputError(f"{path}: has no {', '.join(missing)}; evaluate the run again.")
             if known in read.scores:
