@@ -18,7 +18,7 @@ from autoseg.cli import main
 from autoseg.config import parse
 from autoseg.errors import InputError
 from autoseg.formula import METRICS
-from autoseg.paper import PUBLISHED_TABLES, SCORE_TABLES, published_metrics, published_table
+from autoseg.paper import PUBLISHED_TABLES, SCORE_TABLES, definitions, published_metrics, published_table
 from autoseg.paper.formats import comma_separated, hypertext, latex, markdown
 from autoseg.paper.tables import fill, printed, read_scores, targets, with_targets
 from autoseg.pipeline import Row, Run, Table, load_pipeline, table_runs
@@ -267,21 +267,31 @@ def test_latex_compiles_or_at_least_is_well_formed(name, tmp_path):
         assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {
             len(filled.lines[0].cells) + len(filled.about or "1") - 1 + filled.hours
         }
-        if shutil.which("pdflatex") is None:
-            continue
-        document = (
-            "\\documentclass{article}\n\\usepackage{booktabs,amssymb,graphicx}\n\\begin{document}\n%s\\end{document}\n"
-        )
-        (tmp_path / f"{number}.tex").write_text(document % tex)
-        done = subprocess.run(
-            ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{number}.tex"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-2000:]
+        compiles(tex, tmp_path / f"{number}.tex")
+
+
+def test_latex_of_the_metrics_compiles_or_at_least_is_well_formed(tmp_path):
+    tex = definitions.latex()
+    assert balanced(tex)
+    assert all(row.formula in tex for row in published_metrics().rows)
+    compiles(tex, tmp_path / "metrics.tex")
+
+
+def compiles(tex: str, path: Path) -> None:
+    """Compile a table with the packages that its first line names, where a LaTeX is installed."""
+    if shutil.which("pdflatex") is None:
+        return
+    packages = tex.splitlines()[0].removeprefix("% ")
+    path.write_text(f"\\documentclass{{article}}\n{packages}\n\\begin{{document}}\n{tex}\\end{{document}}\n")
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", path.name],
+        cwd=path.parent,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
 
 
 def test_latex_escapes_what_users_write(tmp_path):
@@ -349,11 +359,35 @@ def test_the_verb_writes_four_files_and_strict_ends_in_a_sentence(tmp_path, caps
 def test_a_published_table_is_shown_by_the_verb(capsys):
     assert main(["table", "--published", "constraints"]) == 0
     shown = capsys.readouterr().out
-    assert "| ✓ | ✗ | ✗ | Fail |" in shown
+    assert "| ✓ | ✗ | ✗ | Fail" in shown
     assert main(["table", "--published", "metrics"]) == 0
     assert "Boundary F1 Score" in capsys.readouterr().out
     assert main(["table", "--published", "mian"]) == 2
-    assert "did you mean 'main'" in capsys.readouterr().err
+    assert "did you mean 'main'? Known: constraints, datasets, linear, main, metrics" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", PUBLISHED_TABLES)
+def test_a_published_table_is_written_in_every_format(name, tmp_path):
+    assert main(["table", "--published", name, "--out", str(tmp_path / name)]) == 0
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".html", ".md", ".tex"]
+    counter = Cells()
+    counter.feed((tmp_path / f"{name}.html").read_text())
+    assert len(set(counter.rows)) == 1
+
+
+def test_a_published_table_keeps_its_last_digits_and_its_notes(tmp_path):
+    linear = list(csv.DictReader(io.StringIO(comma_separated(printed("linear")))))
+    assert (linear[0]["BF1"], linear[8]["FWIoU"]) == ("65.30", "70.50")
+    assert not any("seeds" in name for name in linear[0])
+    assert ",Fail\n" in comma_separated(printed("constraints"))
+    assert "| ✓ | ✗ | ✗ | Fail<sup>1</sup> |" in markdown(printed("constraints"))
+    assert "Fail\\textsuperscript{1}" in latex(printed("constraints"))
+    assert "Fail<sup>1</sup>" in hypertext(printed("constraints"))
+
+
+def test_score_files_and_a_table_of_a_config_do_not_go_together(tmp_path, capsys):
+    assert main(["table", "a/scores.json", "--config", "demo.yaml", "--table", "main"]) == 2
+    assert "finds its own in --results" in capsys.readouterr().err
 
 
 def test_a_config_with_an_unknown_table_of_the_paper_is_refused():

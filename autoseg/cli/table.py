@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 
 from autoseg.cli.parts import add_config_arguments, as_part, open_results
-from autoseg.errors import InputError
+from autoseg.errors import InputError, unknown
 
 HELP = "write a table from score files"
 
@@ -31,12 +31,17 @@ def run(args: argparse.Namespace) -> None:
     import sys
 
     from autoseg.config import parse
-    from autoseg.paper import formats
+    from autoseg.paper import PUBLISHED_TABLES, definitions, formats
     from autoseg.paper.tables import fill, printed, read_scores
     from autoseg.pipeline import Table
 
+    if args.published and args.published not in PUBLISHED_TABLES:
+        raise unknown("table of the paper", args.published, PUBLISHED_TABLES)
     if args.published == "metrics":
-        print(formats.definitions(), end="")
+        if args.out:
+            definitions.write(args.out)
+        else:
+            print(definitions.markdown(), end="")
         return
     problems: list[str] = []
     if args.published:
@@ -48,6 +53,8 @@ def run(args: argparse.Namespace) -> None:
         problems = read.problems
         command = f"snakemake --cores all {args.out}.md" if args.out else "snakemake --cores all tables"
         filled = fill(table, read, searches=args.searches, command=command)
+    elif args.scores:
+        raise InputError("score files are given with a table as JSON; a table of --config finds its own in --results.")
     else:
         filled, read = open_results(args).filled(args.table, args.strict)
         problems = read.problems

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib import resources
 
 from autoseg.files import atomic
-from autoseg.paper import Printed, published_metrics
+from autoseg.paper import Printed
 from autoseg.paper.tables import Cell, Filled, Line
 
 _CHECKS = {"yes": "✓", "no": "✗"}  # as the paper prints its ablation
@@ -44,7 +44,7 @@ def markdown(table: Filled) -> str:
         top, rows = [*heads, *table.headings], []
     for line in table.lines:
         hours = [line.hours_text] if table.hours else []
-        rows.append([*map(_md, _about(line, table)), *hours, *(_md_marked(c.text, c) for c in line.cells)])
+        rows.append([*map(markdown_text, _about(line, table)), *hours, *(_md_ours(cell) for cell in line.cells)])
         if _rows_of_paper(table, line):
             left = ["_paper_", *[""] * (len(table.about) - 1)]
             paper_hours = ["" if line.paper_hours is None else f"{line.paper_hours:.1f}"] if table.hours else []
@@ -54,12 +54,13 @@ def markdown(table: Filled) -> str:
     words = len(table.about) or 1
     ruler = ["---"] * words + ["---:"] * (len(top) - words)
     text = "\n".join(f"| {' | '.join(row)} |" for row in [top, ruler, *rows])
-    notes = "".join(f"{number}. {_md(note)}\n" for number, note in enumerate(table.notes, 1))
-    title = f"### {_md(table.title)}\n\n" if table.title else ""
+    notes = "".join(f"{number}. {markdown_text(note)}\n" for number, note in enumerate(table.notes, 1))
+    title = f"### {markdown_text(table.title)}\n\n" if table.title else ""
     return f"{title}{text}\n\n{' '.join(table.caption)}\n" + (f"\nOf the paper's numbers:\n\n{notes}" if notes else "")
 
 
-def _md(text: str) -> str:
+def markdown_text(text: str) -> str:
+    """Return a text with what markdown would take for a mark escaped."""
     return text.replace("|", "\\|").replace("*", "\\*")
 
 
@@ -70,11 +71,17 @@ def _md_marked(text: str, cell: Cell | Printed) -> str:
     return f"**{text}**" if cell.bold else text
 
 
+def _md_ours(cell: Cell) -> str:
+    return _md_marked(cell.text, cell) + ("" if cell.paper else _sup(cell))
+
+
 def _md_paper(cell: Cell) -> str:
-    if cell.paper is None:
-        return ""
-    notes = f"<sup>{','.join(map(str, cell.notes))}</sup>" if cell.notes else ""
-    return _md_marked(cell.paper.text, cell.paper) + notes
+    return _md_marked(cell.paper.text, cell.paper) + _sup(cell) if cell.paper else ""
+
+
+def _sup(cell: Cell) -> str:
+    """Return the numbers of a cell's notes; they stand at the paper's number, also where that is the cell's only one."""
+    return f"<sup>{','.join(map(str, cell.notes))}</sup>" if cell.notes else ""
 
 
 # --------------------------------------------------------------------------------------------------------------- CSV
@@ -82,11 +89,12 @@ def _md_paper(cell: Cell) -> str:
 
 def comma_separated(table: Filled) -> str:
     """Return the table as CSV, one header line, our scores with full digits and the paper's as printed."""
+    as_printed = any(cell.shown for line in table.lines for cell in line.cells)  # a table of the paper by itself
     heads = ["label", "loss", *(f"about {name}" for name in table.about), *(["hours", "paper hours"] * table.hours)]
     for block in table.columns:
         for metric in table.metrics:
             name = f"{block.label} {metric}".strip()
-            heads += [name, f"{name} spread", f"{name} seeds"]
+            heads += [name] if as_printed else [name, f"{name} spread", f"{name} seeds"]
             heads += [f"{name} paper", f"{name} difference"] if table.paper else []
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -95,7 +103,7 @@ def comma_separated(table: Filled) -> str:
         row: list[object] = [line.label, line.loss, *line.about]
         row += [line.hours, line.paper_hours] if table.hours else []
         for cell in line.cells:
-            row += [cell.mean, cell.spread, cell.seeds]
+            row += [cell.shown] if as_printed else [cell.mean, cell.spread, cell.seeds]
             row += [cell.paper.text if cell.paper else "", cell.difference] if table.paper else []
         writer.writerow(row)
     return out.getvalue()
@@ -111,7 +119,7 @@ _MANY_COLUMNS = 8  # from here on the table is scaled to the page's width, as th
 
 def latex(table: Filled) -> str:
     """Return the table in LaTeX, with booktabs; `\\input` it after loading the packages that its first line names."""
-    heads, metrics = [f"\\textbf{{{_tex(head)}}}" for head in _heads(table)], list(table.metrics)
+    heads, metrics = [f"\\textbf{{{tex_text(head)}}}" for head in _heads(table)], list(table.metrics)
     count = len(heads) + len(metrics) * len(table.columns)
     words = len(table.about) or 1
     layout = "l" * words + "r" * (len(heads) - words) + ("@{\\quad}" + "r" * len(metrics)) * len(table.columns)
@@ -119,12 +127,12 @@ def latex(table: Filled) -> str:
     if table.labels:
         groups, rules, column = [""] * len(heads), [], len(heads) + 1
         for block in table.columns:
-            groups.append(f"\\multicolumn{{{len(metrics)}}}{{c}}{{\\textbf{{{_tex(block.label)}}}}}")
+            groups.append(f"\\multicolumn{{{len(metrics)}}}{{c}}{{\\textbf{{{tex_text(block.label)}}}}}")
             rules.append(f"\\cmidrule(lr){{{column}-{column + len(metrics) - 1}}}")
             column += len(metrics)
         lines += [" & ".join(groups) + r" \\", "".join(rules)]
     lines += [
-        " & ".join([*heads, *(f"\\textbf{{{_tex(heading)}}}" for heading in table.headings)]) + r" \\",
+        " & ".join([*heads, *(f"\\textbf{{{tex_text(heading)}}}" for heading in table.headings)]) + r" \\",
         "\\midrule",
     ]
     for line in table.lines:
@@ -135,9 +143,9 @@ def latex(table: Filled) -> str:
     tabular = "\n".join(lines)
     if count >= _MANY_COLUMNS:
         tabular = f"\\resizebox{{\\textwidth}}{{!}}{{%\n{tabular}\n}}"
-    notes = "".join(f"\n\\item[{number}.] {_tex(note)}" for number, note in enumerate(table.notes, 1))
+    notes = "".join(f"\n\\item[{number}.] {tex_text(note)}" for number, note in enumerate(table.notes, 1))
     after = f"\n\\begin{{list}}{{}}{{\\footnotesize\\itemsep0pt\\parsep0pt}}{notes}\n\\end{{list}}" if notes else ""
-    caption = f"\\caption{{{_tex(f'{table.title}. ' if table.title else '')}{_tex(' '.join(table.caption))}}}"
+    caption = f"\\caption{{{tex_text(f'{table.title}. ' if table.title else '')}{tex_text(' '.join(table.caption))}}}"
     return (
         "% \\usepackage{booktabs,amssymb,graphicx}\n"
         f"\\begin{{table}}[tb]\n\\centering\n{caption}\n{tabular}{after}\n\\end{{table}}\n"
@@ -146,32 +154,38 @@ def latex(table: Filled) -> str:
 
 def _tex_rows(table: Filled, line: Line) -> list[list[str]]:
     hours = [line.hours_text] if table.hours else []
-    rows = [[*map(_tex, _about(line, table)), *hours, *(_tex_marked(c.text, c) for c in line.cells)]]
+    rows = [[*map(tex_text, _about(line, table)), *hours, *(_tex_ours(cell) for cell in line.cells)]]
     if _rows_of_paper(table, line):
         blank = [""] * (len(table.about) - 1)
         paper_hours = ["" if line.paper_hours is None else f"{line.paper_hours:.1f}"] if table.hours else []
         rows.append([r"\quad\emph{paper}", *blank, *paper_hours, *(_tex_paper(cell) for cell in line.cells)])
         empty = [""] if table.hours else []
-        rows.append([r"\quad\emph{difference}", *blank, *empty, *(_tex(c.difference_text) for c in line.cells)])
+        rows.append([r"\quad\emph{difference}", *blank, *empty, *(tex_text(c.difference_text) for c in line.cells)])
     return rows
 
 
-def _tex(text: str) -> str:
+def tex_text(text: str) -> str:
+    """Return a text as LaTeX writes it, with what stands in backticks as code."""
     escaped = "".join(_LATEX.get(c, c) for c in text)
     return re.sub("`(.+?)`", r"\\texttt{\1}", escaped)
 
 
 def _tex_marked(text: str, cell: Cell | Printed) -> str:
-    text = _tex(text)
+    text = tex_text(text)
     text = f"\\textbf{{{text}}}" if cell.bold and text else text
     return f"\\underline{{{text}}}" if cell.underlined and text else text
 
 
+def _tex_ours(cell: Cell) -> str:
+    return _tex_marked(cell.text, cell) + ("" if cell.paper else _tex_notes(cell))
+
+
 def _tex_paper(cell: Cell) -> str:
-    if cell.paper is None:
-        return ""
-    notes = f"\\textsuperscript{{{','.join(map(str, cell.notes))}}}" if cell.notes else ""
-    return _tex_marked(cell.paper.text, cell.paper) + notes
+    return _tex_marked(cell.paper.text, cell.paper) + _tex_notes(cell) if cell.paper else ""
+
+
+def _tex_notes(cell: Cell) -> str:
+    return f"\\textsuperscript{{{','.join(map(str, cell.notes))}}}" if cell.notes else ""
 
 
 # -------------------------------------------------------------------------------------------------------------- HTML
@@ -262,14 +276,13 @@ def _html_row(table: Filled, line: Line, link: Callable[[str], str] | None) -> s
 
 def _html_cell(table: Filled, cell: Cell, starts_block: bool, link: Callable[[str], str] | None) -> str:
     value = f" data-value='{cell.mean!r}'" if cell.mean is not None else ""
-    ours = _html_marked(cell.text, cell) or "&nbsp;"
+    ours = _html_marked(cell.text, cell) + ("" if cell.paper else _sup(cell)) or "&nbsp;"
     if link and cell.runs and cell.text:
         ours = f"<a href='{html.escape(link(cell.runs[0]), quote=True)}'>{ours}</a>"
     parts = [f"<span class='ours'>{ours}</span>"]
     if table.paper:
         printed = _html_marked(cell.paper.text, cell.paper) if cell.paper else ""
-        notes = f"<sup>{','.join(map(str, cell.notes))}</sup>" if cell.notes and cell.paper else ""
-        parts.append(f"<span class='paper'>{printed}{notes}</span>" if printed else "")
+        parts.append(f"<span class='paper'>{printed}{_sup(cell)}</span>" if printed else "")
         parts.append(f"<span class='difference'>{cell.difference_text}</span>" if cell.difference_text else "")
         if cell.paper and cell.paper.value is not None:
             value += f" data-paper='{cell.paper.value!r}'"
@@ -295,13 +308,3 @@ def write(table: Filled, stem: str | os.PathLike[str]) -> None:
     for suffix, form in FORMATS.items():
         with atomic(f"{stem}{suffix}") as file:
             file.write(form(table))
-
-
-def definitions() -> str:
-    """Return the paper's table of metrics in markdown."""
-    table = published_metrics()
-    rows = [["Type", "Name", "Formula"], ["---"] * 3]
-    rows += [[row.type, f"{row.name}{_md(row.mark)}", f"{row.metric} = {row.plain}"] for row in table.rows]
-    text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    notes = "".join(f"- {note.row}: {note.text}\n" for note in table.notes)
-    return f"### Table {table.number} of the paper\n\n{text}\n\n{_md(table.caption)}\n\n{notes}"

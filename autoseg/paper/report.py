@@ -18,7 +18,7 @@ from pathlib import Path
 
 from autoseg.errors import InputError
 from autoseg.files import atomic
-from autoseg.paper import drawing, facts, formats, published_metrics
+from autoseg.paper import definitions, drawing, facts, formats
 from autoseg.paper.figures import Progress, progress, story_figure, write_figure
 from autoseg.paper.formats import prose
 from autoseg.paper.results import Results
@@ -64,7 +64,7 @@ def write_report(
         ("failures", "Failures and retries", _failures(results, found, Path(snakemake_logs))),
         ("reproduce", "How to make each number again", _reproduce(results)),
         ("run", "What was run", _what_was_run(results)),
-        ("metrics", "The metrics", [_metrics()]),
+        ("metrics", "The metrics", [definitions.element()]),
     ]
     sections = [section for section in sections if section[2]]
     contents = "".join(f"<li><a href='#{key}'>{title}</a></li>" for key, title, _ in sections)
@@ -289,20 +289,6 @@ def _config_text(results: Results) -> str:
     except ImportError:
         return json.dumps(content, indent=2)
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
-
-
-def _metrics() -> str:
-    table = published_metrics()
-    rows = "".join(
-        f"<tr><th scope='row' class='text'>{row.metric}</th><td class='text'>{html.escape(row.name + row.mark)}</td>"
-        f"<td class='text'>{html.escape(row.plain)}</td></tr>"
-        for row in table.rows
-    )
-    notes = "".join(f"<li>{note.row}: {html.escape(note.text)}</li>" for note in table.notes)
-    return (
-        f"<p class='soft'>{html.escape(table.caption)} ŷ is the prediction, y the ground truth.</p>"
-        f"<div class='scroll' tabindex='0'><table><tbody>{rows}</tbody></table></div><ul class='soft'>{notes}</ul>"
-    )
 
 
 def _hours(hours: float) -> str:

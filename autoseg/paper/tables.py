@@ -346,24 +346,29 @@ def _caption(table: Table, lines: Sequence[Line], read: Read, untimed: Sequence[
 def printed(name: str) -> Filled:
     """Return a table of the paper by itself, as printed."""
     paper = published_table(name)
+    rows = [Row(loss="ce", label=row.label, about=row.about) for row in paper.rows]
+    columns = [Columns(dataset="", retraining="", label=block.label) for block in paper.columns]
+    metrics = paper.columns[0].metrics  # the same in every block
+    table = Table(columns=columns, rows=rows, metrics=metrics, about=paper.about, paper=name)
+    notes, marks = _notes(table, paper)
+
+    def cell(row: str, block: str, metric: str) -> Cell:
+        found = paper.cell(row, block, metric)
+        assert found is not None
+        marked = marks.get((row, block, metric), ())
+        return Cell(found.value, bold=found.bold, underlined=found.underlined, notes=marked, shown=found.text)
+
     lines = tuple(
         Line(
             label=row.label,
             loss=row.label,
             about=tuple(row.about),
-            blocks=tuple(
-                tuple(Cell(c.value, bold=c.bold, underlined=c.underlined, shown=c.text) for c in block)
-                for block in row.scores
-            ),
+            blocks=tuple(tuple(cell(row.label, block.label, metric) for metric in metrics) for block in columns),
             hours=row.hours,
             rule_above=row.rule_above,
         )
         for row in paper.rows
     )
-    rows = [Row(loss="ce", label=row.label, about=row.about) for row in paper.rows]
-    columns = [Columns(dataset="", retraining="", label=block.label) for block in paper.columns]
-    metrics = paper.columns[0].metrics  # the same in every block
-    table = Table(columns=columns, rows=rows, metrics=metrics, about=paper.about, paper=name)
     return Filled(
         title=f"Table {paper.number} of the paper",
         columns=tuple(columns),
@@ -372,5 +377,5 @@ def printed(name: str) -> Filled:
         hours=any(row.hours is not None for row in paper.rows),
         lines=lines,
         caption=(paper.caption,),
-        notes=tuple(_notes(table, paper)[0]),
+        notes=tuple(notes),
     )

@@ -1,0 +1,93 @@
+"""The paper's table of metrics in markdown, LaTeX, CSV and HTML: formulas, where the other tables have scores."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import os
+from collections.abc import Callable
+
+from autoseg.files import atomic
+from autoseg.paper import published_metrics
+from autoseg.paper.formats import markdown_text, page, tex_text
+
+_MARKS = {"†": r"$^\dag$", "*": r"$^\ast$"}
+
+
+def markdown() -> str:
+    """Return the table in markdown, the formulas in words."""
+    table = published_metrics()
+    rows = [["Type", "Name", "Formula"], ["---"] * 3]
+    rows += [[row.type, f"{row.name}{markdown_text(row.mark)}", f"{row.metric} = {row.plain}"] for row in table.rows]
+    text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    notes = "".join(f"- {note.row}: {note.text}\n" for note in table.notes)
+    return f"### Table {table.number} of the paper\n\n{text}\n\n{markdown_text(table.caption)}\n\n{notes}"
+
+
+def comma_separated() -> str:
+    """Return the table as CSV, the formulas in LaTeX and in words."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["type", "name", "mark", "metric", "formula", "in words"])
+    writer.writerows([r.type, r.name, r.mark, r.metric, r.formula, r.plain] for r in published_metrics().rows)
+    return out.getvalue()
+
+
+def latex() -> str:
+    """Return the table in LaTeX, the formulas as printed."""
+    table = published_metrics()
+    lines, last = [], ""
+    for row in table.rows:
+        if row.rule_above:
+            lines.append("\\midrule")
+        formula = f"$\\begin{{gathered}}{row.formula}\\end{{gathered}}$"
+        cells = [row.type if row.type != last else "", row.name + _MARKS[row.mark], formula]
+        lines.append(" & ".join(cells) + r" \\[3ex]")
+        last = row.type
+    caption = tex_text(table.caption)
+    for mark, printed in _MARKS.items():
+        caption = caption.replace(mark, printed.replace("^", ""))
+    notes = "".join(f"\n\\item[] {row}: {tex_text(n.text)}" for n in table.notes if (row := n.row))
+    return (
+        "% \\usepackage{booktabs,amsmath,graphicx}\n\\begin{table}[tb]\n\\centering\n"
+        f"\\caption{{{caption}}}\n\\resizebox{{\\textwidth}}{{!}}{{%\n\\begin{{tabular}}{{lll}}\n\\toprule\n"
+        "\\textbf{Type} & \\textbf{Name} & \\textbf{Formula} \\\\\n\\midrule\n"
+        + "\n".join(lines)
+        + "\n\\bottomrule\n\\end{tabular}\n}"
+        + f"\n\\begin{{list}}{{}}{{\\footnotesize\\itemsep0pt\\parsep0pt}}{notes}\n\\end{{list}}\n\\end{{table}}\n"
+    )
+
+
+def hypertext() -> str:
+    """Return the table as a page of its own."""
+    title = f"Table {published_metrics().number} of the paper"
+    return page(title, f"<main>\n<h3>{title}</h3>\n{element()}\n</main>", scripts=())
+
+
+def element() -> str:
+    """Return the table as an HTML element, the formulas in words."""
+    table = published_metrics()
+    heads = "".join(f"<th scope='col' class='text'>{head}</th>" for head in ("Metric", "Type", "Name", "Formula"))
+    rows = "".join(
+        f"<tr{' class=rule' if row.rule_above else ''}><th scope='row' class='text'>{row.metric}</th>"
+        + "".join(f"<td class='text'>{html.escape(text)}</td>" for text in (row.type, row.name + row.mark, row.plain))
+        + "</tr>"
+        for row in table.rows
+    )
+    notes = "".join(f"<li>{note.row}: {html.escape(note.text)}</li>" for note in table.notes)
+    return (
+        f"<p class='soft'>{html.escape(table.caption)} ŷ is the prediction, y the ground truth.</p>"
+        f"<div class='scroll' tabindex='0'><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+        f"<ul class='soft'>{notes}</ul>"
+    )
+
+
+FORMATS: dict[str, Callable[[], str]] = {".md": markdown, ".csv": comma_separated, ".tex": latex, ".html": hypertext}
+
+
+def write(stem: str | os.PathLike[str]) -> None:
+    """Write <stem>.md, <stem>.csv, <stem>.tex and <stem>.html."""
+    for suffix, form in FORMATS.items():
+        with atomic(f"{stem}{suffix}") as file:
+            file.write(form())
