@@ -7,7 +7,7 @@ from importlib import resources
 from autoseg import __version__, formula
 from autoseg.curves import STEEP, Curve, CurveSpace
 from autoseg.errors import InputError, unknown
-from autoseg.loss_names import HAND_MADE, parse_terms
+from autoseg.loss_names import HAND_MADE, parse_terms, searches_of
 from autoseg.surrogate_json import PUBLISHED, Surrogate, published, resolve
 
 Terms = list[tuple[float, Surrogate]]
@@ -27,8 +27,13 @@ def find_surrogates(spec: str) -> Terms:
             found.append((weight, published(name)))
         elif name.lower() in HAND_MADE:
             raise InputError(f"'{name}' is made by hand: it has no curves to show and no parameters to export.")
+        elif searches_of(name):
+            where = f"results/<name>/searches/{searches_of(name)[0]}/surrogate.json"
+            raise InputError(f"'{name}' is a name of a pipeline; expected the file of that search, such as {where}.")
         elif ":" in name or name.endswith(".json"):
             found.append((weight, resolve(name)))
+        elif "+" in name:
+            raise InputError(f"unknown surrogate '{name}'; a sum is written with spaces around the plus: 'mIoU + BIoU'.")
         else:
             raise unknown("surrogate", name, [*PUBLISHED, "naive:<metric>", "<path>.json"])
     return found

@@ -142,7 +142,7 @@ def test_a_loss_is_shown_in_the_terminal(name, capsys):
 
 
 def test_a_loss_is_drawn(tmp_path):
-    for suffix in ("png", "svg", "pdf"):
+    for suffix in ("png", "svg", "pdf", "PNG"):  # written under the very name
         assert main(["loss", "show", "BF1", "--out", str(tmp_path / f"a.{suffix}")]) == 0
         assert (tmp_path / f"a.{suffix}").stat().st_size > 1000
 
@@ -152,6 +152,8 @@ def test_a_loss_is_drawn(tmp_path):
     [
         (["show", "mIuO"], "unknown surrogate 'mIuO'; did you mean 'mIoU'"),
         (["show", "ce"], "'ce' is made by hand"),
+        (["show", "mIoU+BIoU"], "a sum is written with spaces around the plus"),
+        (["show", "searched:mIoU"], "expected the file of that search, such as results/<name>/searches/mIoU/surrogate"),
         (["show", "nowhere.json"], "nowhere.json: no such file"),
         (["show", "mIoU", "--out", "a.gif"], "a.gif: expected a name that ends in .png or .svg or .pdf"),
         (["export", "mIoU", "--out", "a.txt"], "a.txt: expected a name that ends in .py or .json"),

@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> None:
             from autoseg.paper import drawing
             from autoseg.paper.figures import surrogate_figure
 
-            with drawing.style():
-                drawing.save(surrogate_figure(terms[0][1]), Path(args.out).with_suffix(""), [suffix[1:]])
+            with drawing.style(), atomic(args.out, "wb") as file:
+                file.write(drawing.picture(surrogate_figure(terms[0][1]), suffix[1:]))
         elif suffix == ".json":
             terms[0][1].save(args.out)
         else:
