@@ -57,7 +57,8 @@ rule figure:
         mem_mb=lambda w, attempt: 8000 * attempt,
     params:
         results=results_folder,
-        figure=lambda w: to_json(P.figures[w.figure].model_dump()),
+        # In the config's own order, here and below: it is that of a gallery's columns and of the report's tables.
+        figure=lambda w: P.figures[w.figure].model_dump_json(),
         window=lambda w: figure_window(P.figures[w.figure]),
         stem=lambda w, output: output.png.removesuffix(".png"),
     shell:
@@ -82,6 +83,6 @@ rule make_report:
         results=results_folder,
         config_file=lambda w, input: flags({"config_file": CONFIG_FILE or None}),
         # Without what changes no result: that should not make a report out of date.
-        config=lambda w: to_json(P.model_dump(mode="json", exclude={"workers"}, exclude_defaults=True)),
+        config=lambda w: P.model_dump_json(exclude={"workers"}, exclude_defaults=True),
     shell:
         "autoseg report --config {params.config:q} {params.config_file} --results {params.results} --out {output:q} 2> {log:q}"
