@@ -59,7 +59,7 @@ def describe(spec: str) -> str:
 def _describe_curve(name: str, space: CurveSpace, points: list[float]) -> str:
     import numpy as np
 
-    from autoseg.paper.drawing import evaluate, knots
+    from autoseg.paper.drawing import evaluate, knots, name_of
 
     curve = space.curve_of(points)
     u, v = knots(space, points)
@@ -67,7 +67,7 @@ def _describe_curve(name: str, space: CurveSpace, points: list[float]) -> str:
     at = [k / 10 for k in range(11)]
     values = evaluate(curve, np.array(at))
     return (
-        f"g of {name}\n  control points  {inner}\n"
+        f"{name_of(name)}\n  control points  {inner}\n"
         f"  y     {'  '.join(f'{y:5.1f}' for y in at)}\n  g(y)  {'  '.join(f'{value:5.3f}' for value in values)}\n"
         f"{_plot(curve, u, v)}"
     )

@@ -127,6 +127,15 @@ def knots(space: CurveSpace, points: Sequence[float]) -> tuple[list[float], list
     return [k / (len(heights) - 1) for k in range(len(heights))], heights
 
 
+def name_of(curve: str) -> str:
+    """Return what a curve is called: by its operator, but for those that have a name of their own.
+
+    >>> name_of("AND"), name_of("g1")
+    ('g of AND', 'g1')
+    """
+    return curve if curve.startswith("g") and curve[1:].isdigit() else f"g of {curve}"
+
+
 def unit_square(axes: Axes, x: str = "y", y: str = "g(y)") -> None:
     """Set axes up for a curve from [0, 1] to [0, 1]."""
     axes.set(xlabel=x, ylabel=y, aspect="equal", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))

@@ -198,7 +198,7 @@ def story_figure(found: Progress) -> Figure:
         if found.answer:
             place.plot(_FINE, _g(answer, name), color=COLOURS[1], linewidth=1.8)
         drawing.unit_square(place)
-        place.set_title(f"g of {name}")
+        place.set_title(drawing.name_of(name))
     return figure
 
 
@@ -212,23 +212,25 @@ def curve_figure(plan: CurveFigure, searches: Path) -> tuple[Figure, list[str]]:
     lacks = [text for one in found.values() if one.answer is None for text in one.lacks]
     columns = min(len(found), 3)
     rows = -(-len(found) // columns)
-    figure = drawing.new_figure(2.5 * columns + 0.3, 2.7 * rows + 0.3)
+    # A curve of one name looks the same in every square, so that one legend, outside of them, hides none.
+    names = list(dict.fromkeys(name for one in found.values() if one.answer for name in one.answer.curves))
+    figure = drawing.new_figure(2.5 * columns + 0.3, 2.45 * rows + 0.7)
     places = figure.subplots(rows, columns, squeeze=False)
+    handles: dict[str, Any] = {}
     for place, name in itertools.zip_longest(places.flat, found):
         if name is None:
             place.set_axis_off()
             continue
         drawing.identity_line(place)
         answer = found[name].answer
-        for number, curve in enumerate(answer.curves if answer else ()):
+        for curve in answer.curves if answer else ():
             assert answer is not None
-            place.plot(
-                _FINE, _g(answer, curve), color=COLOURS[number % 7], linestyle=LINES[number % 7], label=f"g of {curve}"
-            )
+            number = names.index(curve) % 7
+            place.plot(_FINE, _g(answer, curve), color=COLOURS[number], linestyle=LINES[number], label=drawing.name_of(curve))
         drawing.unit_square(place)
         place.set_title(f"{name}" + ("" if answer else " (not finished)"))
-        if answer:
-            place.legend(loc="lower right", fontsize=7)
+        handles |= {str(line.get_label()): line for line in place.lines}
+    figure.legend(handles=list(handles.values()), loc="outside lower center", ncols=4, fontsize=8, handlelength=2.6)
     return figure, lacks
 
 
@@ -250,21 +252,24 @@ def surrogate_figure(loss: Surrogate) -> Figure:
     operands = formula.get(loss.metric).layout(loss.layout).operands
     shaped = {name: pair for name, pair in operands.items() if any(pair)}
     columns = max(len(loss.curves), len(shaped))
-    figure = drawing.new_figure(2.6 * columns + 0.6, 5.6)
-    upper, lower = figure.subfigures(2, 1, squeeze=False).flat
-    for number, (place, (name, points)) in enumerate(
-        zip(upper.subplots(1, len(loss.curves), squeeze=False).flat, loss.curves.items(), strict=True)
-    ):
-        colour = COLOURS[number % 7]
+    figure = drawing.new_figure(2.6 * columns + 0.3, 5.6)
+    grid = figure.add_gridspec(2, 2 * columns)  # a square has two columns, so that the shorter row stands in the middle
+
+    def square(row: int, number: int, count: int) -> Axes:
+        first = columns - count + 2 * number
+        return figure.add_subplot(grid[row, first : first + 2])
+
+    for number, (name, points) in enumerate(loss.curves.items()):
+        place, colour = square(0, number, len(loss.curves)), COLOURS[number % 7]
         drawing.identity_line(place)
         u, v = drawing.knots(loss.space, points)
         place.plot(u, v, linestyle=":", color=SOFT, linewidth=0.9)
         place.plot(u[1:-1], v[1:-1], "o", markerfacecolor="white", markeredgecolor=colour, markersize=5)
         place.plot(_FINE, _g(loss, name), color=colour, linewidth=1.8)
         drawing.unit_square(place)
-        place.set_title(f"g of {name}, control points")
-    for place, (operator, pair) in zip(lower.subplots(1, len(shaped), squeeze=False).flat, shaped.items(), strict=True):
-        _surface(place, loss, operator, pair)
+        place.set_title(f"{drawing.name_of(name)}, control points")
+    for number, (operator, pair) in enumerate(shaped.items()):
+        _surface(square(1, number, len(shaped)), loss, operator, pair)
     return figure
 
 
@@ -278,9 +283,11 @@ def _surface(axes: Axes, loss: Surrogate, operator: str, pair: tuple[str | None,
     shades = [str(shade) for shade in np.linspace(1, 0.5, 10)]  # light enough for black figures on them
     axes.contourf(y, y, value, levels=levels, colors=shades)
     lines = axes.contour(y, y, value, levels=levels[1:-1], colors=COLOURS[0], linewidths=0.8)
-    axes.clabel(lines, fontsize=6.5, fmt="%.1f", colors="black")
+    axes.clabel(lines, levels=lines.levels[1::2], fontsize=6.5, fmt="%.2g", colors="black")  # all would not fit
     axes.grid(False)
-    drawing.unit_square(axes, "first operand", "second operand")
+    # Where each operand has a curve of its own, its axis says which.
+    own = [f" ({name})" if name and pair[0] != pair[1] else "" for name in pair]
+    drawing.unit_square(axes, f"first operand{own[0]}", f"second operand{own[1]}")
     axes.set(xlim=(0, 1), ylim=(0, 1), title=f"h of {operator}")
 
 
@@ -313,7 +320,9 @@ def class_figure(plan: ClassFigure, runs: Path) -> tuple[Figure, list[str]]:
         bars = axes.barh(places, values, thick, color=COLOURS[number % 7], edgecolor="white", label=label)
         for bar in bars:
             bar.set_hatch(HATCHES[number % 7])
-    axes.set(xlabel=f"{metric} of the class, %", xlim=(0, 100), yticks=range(len(classes)), yticklabels=classes)
+        axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=6.5)  # tells 0.0 from no score
+    axes.set(xlabel=f"{metric} of the class, %", yticks=range(len(classes)), yticklabels=classes)
+    axes.set(xlim=(0, 106), xticks=range(0, 101, 20))  # room for the number at a full bar
     axes.set_ylim(len(classes) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
     if found:

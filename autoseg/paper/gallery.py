@@ -66,7 +66,7 @@ def gallery_figure(
         for place, picture in zip(column, pictures, strict=True):
             place.imshow(_smaller(picture))
             place.set_axis_off()
-    _legend(figure, [data.index.classes[label] for label in sorted(seen - {VOID})])
+    _legend(figure, [data.index.classes[label] for label in sorted(seen - {VOID})], VOID in seen)
     return figure, lacks
 
 
@@ -109,8 +109,10 @@ def _hex(colour: tuple[int, int, int]) -> str:
     return "#" + "".join(f"{c:02x}" for c in colour)
 
 
-def _legend(figure: Figure, classes: Sequence[ClassInfo]) -> None:
+def _legend(figure: Figure, classes: Sequence[ClassInfo], void: bool) -> None:
     from matplotlib.patches import Patch
 
     patches = [Patch(facecolor=_hex(info.color), edgecolor="0.3", label=info.name) for info in classes]
+    if void:
+        patches.append(Patch(facecolor="white", edgecolor="0.3", label="void, not scored"))
     figure.legend(handles=patches, loc="outside lower center", ncols=6, fontsize=7)
