@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from autoseg.config import parse
+from autoseg.errors import InputError
 from autoseg.files import read_json, write_json
 
 
@@ -46,10 +47,11 @@ def search_time(folder: str | os.PathLike[str]) -> SearchTime:
     for score in sorted(Path(folder).glob("*/trial-*.json")):
         trials += 1
         path = score.with_name(score.name.replace("trial-", "time-", 1))
-        if not path.exists():
+        try:
+            found = parse(TrialTime, read_json(path), path)
+        except InputError:  # missing or broken: no table and no report fails for a time
             untimed += 1
             continue
-        found = parse(TrialTime, read_json(path), path)
         seconds += found.seconds
         devices.add(found.device)
     return SearchTime(seconds / 3600, tuple(sorted(devices)), trials, untimed)

@@ -414,6 +414,8 @@ def test_hours_are_the_sum_of_recorded_times_and_empty_where_one_is_missing(tmp_
                 write_time(step, number, 1800.0, "NVIDIA Tesla V100")
     assert search_time(tmp_path / "whole").hours == pytest.approx(1.5)
     assert search_time(tmp_path / "torn").untimed == 1
+    (tmp_path / "torn/step-001/time-1.json").write_text('{"schema": "auto')
+    assert search_time(tmp_path / "torn").untimed == 2
     rows = [{"loss": f"searched:{name}", "label": name, "about": ["R50"]} for name in ("whole", "torn")]
     table = Table(dataset="d", retraining="r", rows=rows, about=["Backbone"], hours=True, metrics=["mIoU"])
     filled = fill(table, read_scores(table, []), searches=tmp_path)
