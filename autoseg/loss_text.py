@@ -33,7 +33,7 @@ def find_surrogates(spec: str) -> Terms:
         elif ":" in name or name.endswith(".json"):
             found.append((weight, resolve(name)))
         elif "+" in name:
-            raise InputError(f"unknown surrogate '{name}'; a sum is written with spaces around the plus: 'mIoU + BIoU'.")
+            raise InputError(f"unknown surrogate '{name}'; a sum has spaces around the plus, as in 'mIoU + BIoU'.")
         else:
             raise unknown("surrogate", name, [*PUBLISHED, "naive:<metric>", "<path>.json"])
     return found

@@ -152,7 +152,7 @@ def test_a_loss_is_drawn(tmp_path):
     [
         (["show", "mIuO"], "unknown surrogate 'mIuO'; did you mean 'mIoU'"),
         (["show", "ce"], "'ce' is made by hand"),
-        (["show", "mIoU+BIoU"], "a sum is written with spaces around the plus"),
+        (["show", "mIoU+BIoU"], "a sum has spaces around the plus"),
         (["show", "searched:mIoU"], "expected the file of that search, such as results/<name>/searches/mIoU/surrogate"),
         (["show", "nowhere.json"], "nowhere.json: no such file"),
         (["show", "mIoU", "--out", "a.gif"], "a.gif: expected a name that ends in .png or .svg or .pdf"),

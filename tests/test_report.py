@@ -134,8 +134,19 @@ def test_broken_and_foreign_scores_are_named_and_skipped(results):
     text = html.unescape(read(results)[0])
     assert re.search(rf"skipped {re.escape(str(results.run(first)))}/scores.json: not readable as JSON", text)
     assert re.search(rf"skipped {re.escape(str(results.run(second)))}/scores.json: holds the run '{third.name}'", text)
+    assert "2 of 4 runs are scored" in text
     assert "77.77" in text  # the copy in another run's folder does not stand for the run itself
     assert f"Run <code>{third.name}</code> diverged" in text
+
+
+def test_scores_of_no_run_of_the_config_are_named(results):
+    for name in ("old/tiny/ce/seed-0", *(f"old/tiny/ce/seed-{k}" for k in range(1, 5))):
+        path = results.folder / "runs" / name / "scores.json"
+        path.parent.mkdir(parents=True)
+        path.write_text("{}")
+    text, _ = read(results)
+    assert f"Of no run of this config, and left out: <code>{results.folder}/runs/old/tiny/ce/seed-0/scores.json" in text
+    assert "and 2 more." in text
 
 
 def test_what_users_write_cannot_break_the_page(tmp_path):

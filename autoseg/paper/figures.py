@@ -226,7 +226,9 @@ def curve_figure(plan: CurveFigure, searches: Path) -> tuple[Figure, list[str]]:
         for curve in answer.curves if answer else ():
             assert answer is not None
             number = names.index(curve) % 7
-            place.plot(_FINE, _g(answer, curve), color=COLOURS[number], linestyle=LINES[number], label=drawing.name_of(curve))
+            place.plot(
+                _FINE, _g(answer, curve), color=COLOURS[number], linestyle=LINES[number], label=drawing.name_of(curve)
+            )
         drawing.unit_square(place)
         place.set_title(f"{name}" + ("" if answer else " (not finished)"))
         handles |= {str(line.get_label()): line for line in place.lines}

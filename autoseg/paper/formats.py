@@ -80,7 +80,7 @@ def _md_paper(cell: Cell) -> str:
 
 
 def _sup(cell: Cell) -> str:
-    """Return the numbers of a cell's notes; they stand at the paper's number, also where that is the cell's only one."""
+    """Return the numbers of a cell's notes; they stand at the paper's number, also where that is the only one."""
     return f"<sup>{','.join(map(str, cell.notes))}</sup>" if cell.notes else ""
 
 

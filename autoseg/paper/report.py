@@ -24,9 +24,10 @@ from autoseg.paper.formats import prose
 from autoseg.paper.results import Results
 from autoseg.pipeline import Run, table_runs
 from autoseg.scores_json import Scores
-from autoseg.times import search_time
+from autoseg.times import SearchTime, search_time
 
 _OPEN_STORIES = 6  # with more searches than this, each story is folded up
+_SHOWN = 3  # of the files that belong to no run
 
 
 def make_all(results: Results) -> None:
@@ -49,10 +50,12 @@ def write_report(
     """Write the page from the results; figures are those in results/<name>/figures."""
     tables, warnings = _tables(results)
     figures, missing = _figures(results)
+    scores = _scores(results)
     found = {name: progress(results.search(name)) for name in results.pipeline.searches}
     begun = {name: one for name, one in found.items() if one.search is not None}
-    stories = [_story(name, one, results, len(begun) <= _OPEN_STORIES) for name, one in begun.items()]
-    warnings += missing + [_sentence(text) for one in begun.values() for text in one.lacks]
+    times = {name: search_time(results.search(name)) for name in begun}
+    stories = [_story(name, one, times[name], len(begun) <= _OPEN_STORIES) for name, one in begun.items()]
+    warnings += missing + _strays(results) + [_sentence(text) for one in begun.values() for text in one.lacks]
     if waiting := [name for name in found if name not in begun]:
         warnings.append(
             f"Searches that have not begun: {', '.join(waiting)}; `{results.command} -- searches` runs them."
@@ -61,16 +64,16 @@ def write_report(
         ("tables", "Tables", tables),
         ("figures", "Figures", figures),
         ("searches", "Searches", stories),
-        ("failures", "Failures and retries", _failures(results, found, Path(snakemake_logs))),
-        ("reproduce", "How to make each number again", _reproduce(results)),
-        ("run", "What was run", _what_was_run(results)),
+        ("failures", "Failures and retries", _failures(results, found, scores, Path(snakemake_logs))),
+        ("reproduce", "How to make each number again", _reproduce(results, scores)),
+        ("run", "What was run", _what_was_run(results, times)),
         ("metrics", "The metrics", [definitions.element()]),
     ]
     sections = [section for section in sections if section[2]]
     contents = "".join(f"<li><a href='#{key}'>{title}</a></li>" for key, title, _ in sections)
     name = html.escape(results.pipeline.name)
     head = (
-        f"<header class='top'><h1>{name}</h1><p class='lead'>{_summary(results, found)}</p></header>\n"
+        f"<header class='top'><h1>{name}</h1><p class='lead'>{_summary(results, found, scores)}</p></header>\n"
         f"<nav class='contents' aria-label='Contents'><ul>{contents}</ul></nav>\n"
     )
     body = "\n".join(f"<h2 id='{key}'>{title}</h2>\n" + "\n".join(parts) for key, title, parts in sections)
@@ -81,9 +84,34 @@ def write_report(
         file.write(page)
 
 
-def _summary(results: Results, found: dict[str, Progress]) -> str:
+def _scores(results: Results) -> dict[Run, Scores | InputError]:
+    """Return the scores of every run that has a file of them, or what is wrong with that."""
+    found: dict[Run, Scores | InputError] = {}
+    for run in results.pipeline.runs.values():
+        path = results.run(run) / "scores.json"
+        if path.exists():
+            try:
+                found[run] = one = Scores.load(path)
+            except InputError as error:
+                found[run] = error
+                continue
+            if "/" in one.run and one.run != run.name:
+                found[run] = InputError(f"{path}: holds the run '{one.run}', not the one of this folder.")
+    return found
+
+
+def _strays(results: Results) -> list[str]:
+    """Name the score files in the results that are of no run of the config: of an older one, say."""
+    known = {results.run(run) / "scores.json" for run in results.pipeline.runs.values()}
+    found = [path for path in sorted((results.folder / "runs").rglob("scores.json")) if path not in known]
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    shown = ", ".join(f"`{path}`" for path in found[:_SHOWN])
+    return [f"Of no run of this config, and left out: {shown}{more}."] if found else []
+
+
+def _summary(results: Results, found: dict[str, Progress], scores: dict[Run, Scores | InputError]) -> str:
     runs = len(results.pipeline.runs)
-    scored = len(results.scores(results.pipeline.runs.values()))
+    scored = sum(isinstance(one, Scores) for one in scores.values())
     done = sum(one.answer is not None for one in found.values())
     trials = sum(len(step.scores) for one in found.values() for step in one.steps)
     return (
@@ -143,7 +171,7 @@ def _image(content: bytes, kind: str, title: str) -> str:
 # ---------------------------------------------------------------------------------------------------------- searches
 
 
-def _story(name: str, found: Progress, results: Results, unfolded: bool) -> str:
+def _story(name: str, found: Progress, time: SearchTime, unfolded: bool) -> str:
     assert found.search is not None
     title, search, steps = html.escape(name), found.search, found.steps
     size = max((len(step.scores) for step in steps), default=0)
@@ -161,7 +189,6 @@ def _story(name: str, found: Progress, results: Results, unfolded: bool) -> str:
     if found.answer:
         origin = found.answer.source.removeprefix(f"search '{name}': ")
         text.append(f"Selected: {origin}.")
-    time = search_time(results.search(name))
     if time.hours:
         untimed = f" ({time.untimed} trials have no recorded time)" if time.untimed else ""
         text.append(f"Its trials took {_hours(time.hours)} on {', '.join(time.devices)}{untimed}.")
@@ -191,19 +218,19 @@ def _step_table(found: Progress) -> str:
 # ------------------------------------------------------------------------------------------- failures, and the rest
 
 
-def _failures(results: Results, found: dict[str, Progress], logs: Path) -> list[str]:
+def _failures(
+    results: Results, found: dict[str, Progress], scores: dict[Run, Scores | InputError], logs: Path
+) -> list[str]:
     lines = []
     for name in found:
         if numbers := diverged_trials(results.search(name)):
             shown = ", ".join(map(str, numbers[:20])) + (", ..." if len(numbers) > 20 else "")
             lines.append(f"Search '{name}': {_count(len(numbers), 'trial')} diverged, number {shown}.")
-    for path in results.scores(results.pipeline.runs.values()):
-        try:
-            scores = Scores.load(path)
-        except InputError:
-            continue  # a table names it above
-        if scores.diverged:
-            lines.append(f"Run `{scores.run}` diverged; its scores are those of the weights it left.")
+    lines += [
+        f"Run `{one.run}` diverged; its scores are those of the weights it left."
+        for one in scores.values()
+        if isinstance(one, Scores) and one.diverged
+    ]
     failed, retries = facts.failures(logs, results.pipeline.name)
     lines += [
         f"Rule {one.rule} failed {'once' if one.times == 1 else f'{one.times} times'} making `{one.output}`."
@@ -229,7 +256,7 @@ def diverged_trials(folder: Path) -> list[int]:
     return sorted(found)
 
 
-def _reproduce(results: Results) -> list[str]:
+def _reproduce(results: Results, scores: dict[Run, Scores | InputError]) -> list[str]:
     where: dict[Run, list[str]] = {}
     for name in results.pipeline.tables:
         for run in dict.fromkeys(table_runs(results.table(name))):
@@ -239,13 +266,8 @@ def _reproduce(results: Results) -> list[str]:
             where.setdefault(run, []).append(f"figure {name}")
     rows = []
     for run, places in where.items():
-        path = results.run(run) / "scores.json"
-        state = "not yet"
-        if path.exists():
-            try:
-                state = f"scored, fingerprint {Scores.load(path).fingerprint[:12]}"
-            except InputError as error:
-                state = str(error)
+        one = scores.get(run)
+        state = f"scored, fingerprint {one.fingerprint[:12]}" if isinstance(one, Scores) else str(one or "not yet")
         target = f"runs/{run.name}/scores.json"
         rows.append(
             f"<tr id='{_anchor(run.name)}'><th scope='row' class='text'>{html.escape(run.loss)}</th>"
@@ -261,8 +283,8 @@ def _reproduce(results: Results) -> list[str]:
     ]
 
 
-def _what_was_run(results: Results) -> list[str]:
-    devices = sorted({d for name in results.pipeline.searches for d in search_time(results.search(name)).devices})
+def _what_was_run(results: Results, times: dict[str, SearchTime]) -> list[str]:
+    devices = sorted({device for time in times.values() for device in time.devices})
     known = {
         "config": f"`{results.config}`" if results.config else "",
         "command": f"`{results.command}`",
