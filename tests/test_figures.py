@@ -125,12 +125,13 @@ def test_the_verb_draws_by_name_and_by_json(made, tmp_path, monkeypatch, capsys)
     assert "--config" in capsys.readouterr().err
 
 
-def test_the_pipeline_keeps_the_order_of_the_config(tmp_path):
-    targets = ("results/tiny/figures/searches.svg", "results/tiny/report.html")
-    done = snakemake(tmp_path, "-n", "-p", "--configfile", str(TINY), "--", *targets)
+def test_the_pipeline_keeps_the_order_of_the_config_and_says_what_it_was_told(tmp_path):
+    targets = ("results/mine/figures/searches.svg", "results/mine/report.html")
+    done = snakemake(tmp_path, "-n", "-p", "--configfile", str(TINY), "--config", "name=mine", "--", *targets)
     figure = next(line for line in done.stdout.splitlines() if "autoseg figure" in line and '"searches"' in line)
     assert figure.index('"mIoU":[') < figure.index('"mAcc":[')
     report = next(line for line in done.stdout.splitlines() if "autoseg report" in line)
+    assert "--set name=mine" in report  # for the commands on the page
     assert report.index('"searches":{"kind"') < report.index('"curves":{"kind"')
 
 

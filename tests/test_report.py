@@ -85,6 +85,7 @@ def test_the_page_is_whole_and_asks_nothing_of_the_network(results):
     for link in page.links:
         assert link == "data:," or (results.folder / link).exists() or link.removeprefix("#") in page.ids, link
     assert "To know first" not in text
+    assert re.search(r"Selected: mean of step \d+, .*score \d+\.\d\d %", text)
     for words in ("How to make each number again", "The metrics", "What was run", "Search 'mIoU': 1 trial diverged"):
         assert words in html.unescape(text)
 
@@ -96,6 +97,16 @@ def test_every_cell_leads_to_the_command_that_makes_it(results):
         assert command in text
         anchor = re.search(rf"<tr id='([^']+)'>(?:(?!</tr>).)*{re.escape(command)}", text)[1]
         assert f"href='#{anchor}'" in text
+
+
+def test_commands_say_what_snakemake_was_told_beside_the_config(made, results):
+    told = Results(made.pipeline, results.folder, "paper.yaml", ["preset=release", "name=tiny"])
+    text, _ = read(told)
+    assert "snakemake --cores all --configfile paper.yaml --config preset=release name=tiny -- " in text
+    for folder in ("results/other", "/some/where/results/other"):
+        assert Results(made.pipeline, folder, "demo.yaml").fills("report.html") == (
+            "snakemake --cores all --config name=other -- results/other/report.html"
+        )
 
 
 def test_with_half_of_everything_missing_the_page_is_built_and_says_so(results):
@@ -181,6 +192,7 @@ def test_times_of_jobs_are_summed_by_stage(tmp_path):
     stages = {stage.name: stage for stage in facts.stages(tmp_path)}
     assert (stages["runs"].jobs, stages["runs"].hours, stages["runs"].memory) == (2, 1.0, 2.0)
     assert stages["report"].hours == 0
+    assert list(stages) == ["runs", "report"]  # as they follow each other
 
 
 def test_the_verb_makes_everything_from_a_config(results, tmp_path, monkeypatch):

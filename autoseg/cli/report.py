@@ -18,6 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     add_config_arguments(parser)
     parser.add_argument("--config-file", metavar="FILE", help="where a config that is given as JSON came from")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="what Snakemake was given with its own --config, for the commands on the page; may be repeated",
+    )
     parser.add_argument("--make", action="store_true", help="write all tables and figures first, from what is there")
     parser.add_argument("--out", metavar="FILE", help="where to write the page (default: report.html in the results)")
     parser.add_argument(
@@ -41,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
     if pipeline is None:
         results = Results.open(args.config, args.results)
     else:
-        results = Results(pipeline, args.results, args.config_file or "")
+        results = Results(pipeline, args.results, args.config_file or "", args.set)
     if args.make:
         make_all(results)
     write_report(results, args.out or results.folder / "report.html", args.snakemake_logs)

@@ -26,6 +26,9 @@ _PACKAGES = (
 )
 
 
+_STAGES = ("prepare", "split", "searches", "runs", "tables", "figures", "report")
+
+
 def versions() -> dict[str, str]:
     """Return the versions of autoseg, Python and the packages that results may depend on."""
     found = {"autoseg": __version__, "Python": platform.python_version()}
@@ -91,7 +94,7 @@ def stages(logs: Path) -> list[Stage]:
                 found.setdefault(path.relative_to(logs).parts[0].removesuffix(".tsv"), []).append(values)
     return [
         Stage(name, len(rows), sum(s for s, _ in rows) / 3600, max(rss for _, rss in rows) / 1024)
-        for name, rows in found.items()
+        for name, rows in sorted(found.items(), key=lambda item: _STAGES.index(item[0]) if item[0] in _STAGES else -1)
     ]
 
 

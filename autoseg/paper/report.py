@@ -188,7 +188,10 @@ def _story(name: str, found: Progress, time: SearchTime, unfolded: bool) -> str:
         )
     if found.answer:
         origin = found.answer.source.removeprefix(f"search '{name}': ")
-        text.append(f"Selected: {origin}.")
+        # In percent, as all scores here.
+        origin = re.sub(r"score ([0-9.e-]+)", lambda match: f"score {100 * float(match[1]):.2f} %", origin)
+        after = " (the mean that the last step led to)" if f"mean of step {len(steps) + 1}," in origin else ""
+        text.append(f"Selected: {origin}{after}.")
     if time.hours:
         untimed = f" ({time.untimed} trials have no recorded time)" if time.untimed else ""
         text.append(f"Its trials took {_hours(time.hours)} on {', '.join(time.devices)}{untimed}.")
@@ -296,7 +299,12 @@ def _what_was_run(results: Results, times: dict[str, SearchTime]) -> list[str]:
     listed = "".join(f"<dt>{key}</dt><dd>{prose(value)}</dd>" for key, value in known.items() if value)
     parts = [f"<dl class='facts'>{listed}</dl>"]
     if stages := facts.stages(results.folder / "logs"):
-        rows = [[stage.name, str(stage.jobs), _hours(stage.hours), f"{stage.memory:.2f}"] for stage in stages]
+        rows = [
+            [stage.name, str(stage.jobs), _hours(stage.hours), f"{stage.memory:.2f}" if stage.memory else ""]
+            for stage in stages
+        ]
+        jobs, hours = sum(stage.jobs for stage in stages), sum(stage.hours for stage in stages)
+        rows.append(["together", str(jobs), _hours(hours), ""])
         parts.append("<h3>Time</h3>")
         parts.append(_table(["stage", "jobs", "time of all jobs", "greatest memory, GB"], rows, words=1))
     config = html.escape(_config_text(results))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -14,10 +15,19 @@ from autoseg.pipeline import Figure, GalleryFigure, Pipeline, Run, Table, load_p
 
 
 class Results:
-    """A config and its results; `config` is the config's file, where it is one."""
+    """A config and its results.
 
-    def __init__(self, pipeline: Pipeline, folder: str | os.PathLike[str] | None = None, config: str = "") -> None:
-        self.pipeline, self.config = pipeline, config
+    `config` is the config's file, where it is one, and `keys` what Snakemake was told beside it, such as `name=mine`.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        folder: str | os.PathLike[str] | None = None,
+        config: str = "",
+        keys: Sequence[str] = (),
+    ) -> None:
+        self.pipeline, self.config, self.keys = pipeline, config, list(keys)
         self.folder = Path(folder or Path("results") / pipeline.name)
 
     @classmethod
@@ -29,7 +39,12 @@ class Results:
     def command(self) -> str:
         """How Snakemake is called with this config; the demo is what it runs without being told."""
         demo = not self.config or Path(self.config).name == "demo.yaml"
-        return "snakemake --cores all" + ("" if demo else f" --configfile {self.config}")
+        keys = list(self.keys)
+        # The results of another name, read with the config's file: the command must make them under that name.
+        if self.folder.parent.name == "results" and self.folder.name != self.pipeline.name:
+            keys.append(f"name={self.folder.name}")
+        config = "" if demo else f" --configfile {self.config}"
+        return "snakemake --cores all" + config + (f" --config {shlex.join(keys)}" if keys else "")
 
     @cached_property
     def metrics(self) -> dict[str, str]:
@@ -61,7 +76,9 @@ class Results:
 
     def fills(self, target: str) -> str:
         """Return the command that makes a file of the results."""
-        return f"{self.command} -- {self.folder / target}"  # --configfile would take the target for another file
+        # Snakemake knows its files by their paths from the project's folder, wherever this one is.
+        folder = Path("results") / self.folder.name if self.folder.parent.name == "results" else self.folder
+        return f"{self.command} -- {folder / target}"  # --configfile would take the target for another file
 
     def filled(self, name: str, strict: bool = False) -> tuple[Filled, Read]:
         """Return a table with the numbers that are there, and what was read for it."""

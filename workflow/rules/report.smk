@@ -5,6 +5,7 @@ from autoseg.paper.tables import with_targets
 METRICS = {search: P.search(search).metric for search in P.searches}
 # For the report's commands; `input` among its arguments: the place of a config makes no report out of date.
 CONFIG_FILE = " ".join(os.path.relpath(path) for path in workflow.overwrite_configfiles)
+CONFIG_KEYS = dict(workflow.config_settings.config)  # such as name=mine
 
 
 rule table:
@@ -81,7 +82,7 @@ rule make_report:
         ENV
     params:
         results=results_folder,
-        config_file=lambda w, input: flags({"config_file": CONFIG_FILE or None}),
+        config_file=lambda w, input: flags({"config_file": CONFIG_FILE or None, "set": CONFIG_KEYS}),
         # Without what changes no result: that should not make a report out of date.
         config=lambda w: P.model_dump_json(exclude={"workers"}, exclude_defaults=True),
     shell:
