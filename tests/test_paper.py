@@ -299,6 +299,7 @@ def test_latex_escapes_what_users_write(tmp_path):
         title="50 % of a_b & c # {d}", dataset="d", retraining="r", rows=[{"loss": "ce", "label": "x^2 ~ \\y"}]
     )
     tex = latex(fill(table, read_scores(table, [])))
+    assert "says ``8 hours'' of" in latex(printed("proxies"))
     assert r"50 \% of a\_b \& c \# \{d\}" in tex
     assert r"x\textasciicircum{}2 \textasciitilde{} \textbackslash{}y" in tex
 

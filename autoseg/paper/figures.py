@@ -367,4 +367,5 @@ def proxy_figure(plan: ProxyFigure, table: Path) -> tuple[Figure, list[str]]:
 def _point(axes: Axes, hours: float, score: float, label: str, filled: bool) -> None:
     colour, marker = (COLOURS[0], MARKERS[0]) if filled else (COLOURS[1], MARKERS[1])
     axes.plot([hours], [score], marker, color=colour, markerfacecolor=colour if filled else "white")
-    axes.annotate(label, (hours, score), xytext=(6, 4), textcoords="offset points", fontsize=7.5)
+    # Ours above the point and the paper's below: the two of a row may lie close to each other.
+    axes.annotate(label, (hours, score), xytext=(6, 4 if filled else -10), textcoords="offset points", fontsize=7.5)

@@ -167,7 +167,7 @@ def _tex_rows(table: Filled, line: Line) -> list[list[str]]:
 def tex_text(text: str) -> str:
     """Return a text as LaTeX writes it, with what stands in backticks as code."""
     escaped = "".join(_LATEX.get(c, c) for c in text)
-    return re.sub("`(.+?)`", r"\\texttt{\1}", escaped)
+    return re.sub('"(.+?)"', r"``\1''", re.sub("`(.+?)`", r"\\texttt{\1}", escaped))
 
 
 def _tex_marked(text: str, cell: Cell | Printed) -> str:
