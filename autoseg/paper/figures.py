@@ -176,8 +176,8 @@ def story_figure(found: Progress) -> Figure:
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[3.4, 2.7 * min(len(names), 3)]).flat
     axes = left.subplots()
     at = np.arange(1, len(steps) + 1)
-    for step, scored in zip(at, steps, strict=True):
-        axes.plot([step] * len(scored.scores), 100 * np.array(scored.scores), "o", color="0.7", markersize=3)
+    trials = [(step, 100 * score) for step, scored in zip(at, steps, strict=True) for score in scored.scores]
+    axes.plot(*zip(*trials, strict=True), "o", color="0.7", markersize=3, label="a trial")
     axes.plot(at, [100 * s.average for s in steps], "s-", color=COLOURS[0], markersize=4, label="average of the step")
     axes.plot(at, best_so_far(steps), "--", color=COLOURS[1], label="best average so far")
     axes.set(xlabel="step", ylabel=f"{search.metric} on the hold-out, %")
