@@ -71,6 +71,11 @@ class Browser:
         self._call("POST", "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": size})
         self._call("POST", "/url", {"url": path.resolve().as_uri()})
 
+    def prefer(self, scheme: str) -> None:
+        """Let the reader prefer `light` or `dark` pages."""
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        self._call("POST", "/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": media})
+
     def run(self, script: str) -> Any:
         """Return what a script returns."""
         return self._call("POST", "/execute/sync", {"script": script, "args": []})

@@ -119,6 +119,31 @@ def test_tables_sort_by_the_column_that_is_pressed(page, chromium):
     assert chromium.messages() == []
 
 
+def test_rules_between_groups_are_gone_while_a_table_is_sorted(page, chromium):
+    chromium.open(page, 1280)
+    width = "return getComputedStyle(table.querySelector('tr.rule').cells[0]).borderTopWidth"
+    assert in_table(chromium, "widest table", width) == "2px"
+    press(chromium, "widest table", 1)
+    assert in_table(chromium, "widest table", width) == "0px"
+
+
+def test_the_page_is_dark_for_those_who_like_it_and_pictures_stay_readable(page, chromium):
+    shades = (
+        "const shade = (e) => getComputedStyle(e).backgroundColor.match(/\\d+/g).slice(0, 3).reduce((a, b) => +a + +b);"
+        "return [document.body, document.querySelector('th[scope=row]'), document.images[0]].map(shade)"
+    )
+    try:
+        chromium.prefer("dark")
+        chromium.open(page, 1280)
+        body, head, picture = chromium.run(shades)
+        assert max(body, head) < 150
+        assert picture == 3 * 255
+    finally:
+        chromium.prefer("light")
+    chromium.open(page, 1280)
+    assert chromium.run(shades)[:2] == [3 * 255, 3 * 255]
+
+
 def test_a_score_leads_to_how_it_is_made(page, chromium):
     chromium.open(page, 1280)
     shown = chromium.run(
