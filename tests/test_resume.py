@@ -164,9 +164,12 @@ def _chunks(search: str, step: int, count: int) -> list[str]:
 
 
 def storm(
-    folder: Path, arguments: tuple[str, ...], kills: int, seed: int, timeout: float
+    folder: Path, arguments: tuple[str, ...], kills: int, seed: int, pause: float, timeout: float
 ) -> dict[Path, tuple[int, int]]:
-    """Run the pipeline, and kill -9 it and all its jobs `kills` times; return the trainings finished before a kill."""
+    """Run the pipeline, and kill -9 it and all its jobs `kills` times; return the trainings finished before a kill.
+
+    A kill comes up to `pause` seconds after some job has ended: in the middle of the next ones.
+    """
     chance = random.Random(seed)
     seen: dict[Path, tuple[int, int]] = {}
     for _ in range(kills):
@@ -185,7 +188,7 @@ def storm(
             assert time.monotonic() < deadline, "no job finished"
             assert process.poll() is None, "the run ended before it could be killed"
             time.sleep(0.05)
-        time.sleep(chance.uniform(0, 2))
+        time.sleep(chance.uniform(0, pause))
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         for path, identity in finished_trainings(folder).items():
@@ -218,13 +221,27 @@ def test_one_command_brings_a_killed_run_back(finished, tmp_path):
     assert results(tmp_path / "results") == results(finished / "results")
 
 
-def test_ten_kills_change_no_byte_and_nothing_finished_is_trained_again(finished, tmp_path):
-    arguments = ("--configfile", str(TINY))
-    seen = storm(tmp_path, arguments, kills=10, seed=0, timeout=600)
-    snakemake(tmp_path, *arguments, "--unlock")
-    done = snakemake(tmp_path, *arguments, "--rerun-incomplete")
+def check_storm(folder: Path, unbroken: Path, arguments: tuple[str, ...], *, pause: float) -> None:
+    """Kill a run ten times, let it come to its end, and compare it with an unbroken one."""
+    seen = storm(folder, arguments, kills=10, seed=0, pause=pause, timeout=600)
+    snakemake(folder, *arguments, "--unlock")
+    done = snakemake(folder, *arguments, "--rerun-incomplete")
     assert done.returncode == 0, done.stdout
     assert len(seen) > 5
-    after = finished_trainings(tmp_path)
+    after = finished_trainings(folder)
     assert {path: after[path] for path in seen} == seen
-    assert results(tmp_path / "results") == results(finished / "results")
+    assert results(folder / "results") == results(unbroken / "results")
+
+
+def test_ten_kills_change_no_byte_and_nothing_finished_is_trained_again(finished, tmp_path):
+    check_storm(tmp_path, finished, ("--configfile", str(TINY)), pause=2)
+
+
+@pytest.mark.long
+def test_ten_kills_of_the_demo_change_no_byte_either(tmp_path):
+    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
+    unbroken.mkdir()
+    killed.mkdir()
+    done = snakemake(unbroken)
+    assert done.returncode == 0, done.stdout
+    check_storm(killed, unbroken, (), pause=10)
