@@ -40,6 +40,12 @@ def finished(tmp_path_factory):
     return folder
 
 
+def copied(finished: Path, folder: Path) -> None:
+    """Copy a run, with what Snakemake knows of it."""
+    for name in ("results", ".snakemake"):
+        shutil.copytree(finished / name, folder / name)
+
+
 def test_a_finished_run_is_whole_and_has_nothing_to_do(finished):
     assert "| searched:mIoU |" in (finished / "results/tiny/tables/main.md").read_text()
     assert "data:image/svg+xml" in (finished / "results/tiny/report.html").read_text()
@@ -97,6 +103,25 @@ def test_a_changed_key_runs_what_follows_from_it_and_nothing_else(finished, key,
     assert planned(finished, *with_config(finished, config)) == expected
 
 
+def test_a_plan_says_which_searches_begin_anew(finished, tmp_path):
+    config = content("tiny")
+    for name in config["searches"]:
+        changed(config, "searches", name, "search", "steps", 5)
+    done = snakemake(finished, "-n", "--quiet", "all", *with_config(tmp_path, config))
+    said = [line for line in done.stdout.splitlines() if "is another one than before" in line]
+    assert len(said) == 1, done.stdout
+    assert "search 'mAcc' is another one than before (clip; it follows from the number of steps" in said[0]
+
+
+def test_a_search_begun_anew_comes_to_its_end(finished, tmp_path):
+    copied(finished, tmp_path)
+    config = changed(content("tiny"), "searches", "mAcc", "search", "steps", 4)
+    target = "results/tiny/searches/mAcc/surrogate.json"
+    done = snakemake(tmp_path, *with_config(tmp_path, config), "--", target)
+    assert done.returncode == 0, done.stdout
+    assert len(list((tmp_path / target).parent.glob("step-*/trial-*.json"))) == 4 * 3
+
+
 def test_a_deleted_result_is_made_again_and_nothing_else(finished):
     path = finished / "results/tiny/runs/scenes/tiny/ce/seed-0/scores.json"
     kept = path.read_bytes()
@@ -111,12 +136,6 @@ def test_a_deleted_result_is_made_again_and_nothing_else(finished):
     finally:
         path.with_suffix(".away").rename(path)
     assert path.read_bytes() == kept
-
-
-def copied(finished: Path, folder: Path) -> None:
-    """Copy a run, with what Snakemake knows of it."""
-    for name in ("results", ".snakemake"):
-        shutil.copytree(finished / name, folder / name)
 
 
 def test_the_report_is_made_without_a_configfile_too(finished, tmp_path):
