@@ -8,7 +8,7 @@ from functools import cache
 from autoseg.errors import InputError
 from autoseg.files import checksum, to_json
 from autoseg.loss_names import parse_terms, searches_of
-from autoseg.pipeline import figure_runs, figure_searches, flags, load_pipeline, options, table_runs
+from autoseg.pipeline import as_argument, figure_runs, figure_searches, flags, load_pipeline, options, table_runs
 from autoseg.plugins import hand_on
 from autoseg.preflight import check_before_start, check_place, searches_begun_anew
 from autoseg.search import Folder, identity, most_rescored, settings_of, total_steps
