@@ -22,7 +22,7 @@ from autoseg.paper.gallery import predict, spread
 from autoseg.pipeline import Run
 from autoseg.runs import evaluate_run, train_run
 from autoseg.surrogate_json import PUBLISHED, Surrogate, published
-from tests.pipeline_runs import TINY, content, snakemake
+from tests.pipeline_runs import content
 from tests.small_results import make_results, make_search
 from tests.small_task import make_data, small_task
 
@@ -123,16 +123,6 @@ def test_the_verb_draws_by_name_and_by_json(made, tmp_path, monkeypatch, capsys)
     assert "curvs" in capsys.readouterr().err
     assert main(["figure", "--figure", "curves", "--out", "a"]) == 2
     assert "--config" in capsys.readouterr().err
-
-
-def test_the_pipeline_keeps_the_order_of_the_config_and_says_what_it_was_told(tmp_path):
-    targets = ("results/mine/figures/searches.svg", "results/mine/report.html")
-    done = snakemake(tmp_path, "-n", "-p", "--configfile", str(TINY), "--config", "name=mine", "--", *targets)
-    figure = next(line for line in done.stdout.splitlines() if "autoseg figure" in line and '"searches"' in line)
-    assert figure.index('"mIoU":[') < figure.index('"mAcc":[')
-    report = next(line for line in done.stdout.splitlines() if "autoseg report" in line)
-    assert "--set name=mine" in report  # for the commands on the page
-    assert report.index('"searches":{"kind"') < report.index('"curves":{"kind"')
 
 
 def test_figures_but_galleries_need_no_torch(made, tmp_path):

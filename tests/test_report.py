@@ -16,7 +16,7 @@ from autoseg.paper import facts
 from autoseg.paper.report import diverged_trials, make_all, write_report
 from autoseg.paper.results import Results
 from autoseg.pipeline import table_runs
-from tests.pipeline_runs import changed, content
+from tests.pipeline_runs import TINY, changed, content, snakemake
 from tests.small_results import make_results, scores
 
 LOG = """Error in rule trials:
@@ -107,6 +107,12 @@ def test_commands_say_what_snakemake_was_told_beside_the_config(made, results):
         assert Results(made.pipeline, folder, "demo.yaml").fills("report.html") == (
             "snakemake --cores all --config name=other -- results/other/report.html"
         )
+
+
+def test_the_pipeline_says_what_it_was_told(tmp_path):
+    told = ("--configfile", str(TINY), "--config", "name=mine")
+    done = snakemake(tmp_path, "-n", "-p", *told, "--", "results/mine/report.html")
+    assert re.search(r"autoseg report .*--set name=mine", done.stdout)
 
 
 def test_with_half_of_everything_missing_the_page_is_built_and_says_so(results):

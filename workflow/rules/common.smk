@@ -8,9 +8,9 @@ from functools import cache
 from autoseg.errors import InputError
 from autoseg.files import checksum, to_json
 from autoseg.loss_names import parse_terms, searches_of
-from autoseg.pipeline import figure_runs, figure_searches, flags, load_pipeline, options, table_runs
+from autoseg.pipeline import as_argument, figure_runs, figure_searches, flags, load_pipeline, options, table_runs
 from autoseg.plugins import hand_on
-from autoseg.preflight import check_before_start, check_place
+from autoseg.preflight import check_before_start, check_place, searches_begun_anew
 from autoseg.search import Folder, identity, most_rescored, settings_of, total_steps
 from autoseg.versions import PREPARE_VERSION, SEARCH_VERSION, TRAINING_VERSION
 
@@ -20,6 +20,10 @@ try:
     check_place(f"results/{P.name}")  # Snakemake itself looks into it next
 except InputError as error:
     sys.exit(f"autoseg: {error}")
+
+if workflow.is_main_process:
+    for remark in searches_begun_anew(P, f"results/{P.name}"):
+        print(f"autoseg: {remark}", file=sys.stderr)
 
 # Thousands of jobs are planned, and none of them is garbage: looking for it is an eighth of the time.
 gc.disable()

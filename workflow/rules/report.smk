@@ -30,7 +30,7 @@ rule table:
         ENV
     params:
         searches=searches_folder,
-        table=lambda w: to_json(with_targets(P.tables[w.table], METRICS).model_dump()),
+        table=lambda w: as_argument(with_targets(P.tables[w.table], METRICS)),
         stem=lambda w, output: output.md.removesuffix(".md"),
     shell:
         "autoseg table {input:q} --table {params.table:q} --searches {params.searches} --out {params.stem:q} 2> {log:q}"
@@ -58,8 +58,7 @@ rule figure:
         mem_mb=lambda w, attempt: 8000 * attempt,
     params:
         results=results_folder,
-        # In the config's own order, here and below: it is that of a gallery's columns and of the report's tables.
-        figure=lambda w: P.figures[w.figure].model_dump_json(),
+        figure=lambda w: as_argument(P.figures[w.figure]),
         window=lambda w: figure_window(P.figures[w.figure]),
         stem=lambda w, output: output.png.removesuffix(".png"),
     shell:
@@ -84,6 +83,6 @@ rule make_report:
         results=results_folder,
         config_file=lambda w, input: flags({"config_file": CONFIG_FILE or None, "set": CONFIG_KEYS}),
         # Without what changes no result: that should not make a report out of date.
-        config=lambda w: P.model_dump_json(exclude={"workers"}, exclude_defaults=True),
+        config=lambda w: as_argument(P, exclude={"workers"}, exclude_defaults=True),
     shell:
         "autoseg report --config {params.config:q} {params.config_file} --results {params.results} --out {output:q} 2> {log:q}"
