@@ -17,7 +17,15 @@ from autoseg.cli import main
 from autoseg.curves import CurveSpace
 from autoseg.data.prepared import Prepared
 from autoseg.paper import drawing, formats
-from autoseg.paper.figures import best_so_far, parse_figure, progress, surrogate_figure, write_figure
+from autoseg.paper.figures import (
+    best_so_far,
+    curve_figure,
+    gathered,
+    parse_figure,
+    progress,
+    surrogate_figure,
+    write_figure,
+)
 from autoseg.paper.gallery import predict, spread
 from autoseg.pipeline import Run
 from autoseg.runs import evaluate_run, train_run
@@ -62,6 +70,14 @@ def test_with_nothing_there_a_figure_is_drawn_and_says_what_it_lacks(name, tmp_p
     lacks = write_figure(parse_figure(PLANS[name]), tmp_path / "nothing", tmp_path / "a", ("svg",))
     assert (tmp_path / "a.svg").exists()
     assert bool(lacks) == (name != "published")
+
+
+def test_what_a_figure_lacks_is_not_written_over_its_legend(tmp_path):
+    with drawing.style():
+        figure, lacks = curve_figure(parse_figure(PLANS["curves"]), tmp_path)
+        drawing.remark(figure, gathered(lacks))
+    assert figure.legends[0].get_title().get_text() == "searches mIoU, mAcc have not begun"
+    assert figure.get_supxlabel() == ""
 
 
 def test_a_search_that_is_half_done_is_drawn_as_far_as_it_goes(made, tmp_path):

@@ -20,7 +20,7 @@ from autoseg.errors import InputError
 from autoseg.formula import METRICS
 from autoseg.paper import PUBLISHED_TABLES, SCORE_TABLES, definitions, published_metrics, published_table
 from autoseg.paper.formats import comma_separated, hypertext, latex, markdown
-from autoseg.paper.tables import fill, printed, read_scores, targets, with_targets
+from autoseg.paper.tables import Cell, fill, printed, read_scores, targets, with_targets
 from autoseg.pipeline import Row, Run, Table, load_pipeline, table_runs
 from autoseg.times import search_time, write_time
 from tests.pipeline_runs import content
@@ -204,6 +204,14 @@ def test_the_papers_number_and_the_difference_stand_below_ours(tmp_path):
     at = next(k for k, line in enumerate(lines) if line.startswith("| Cross Entropy"))
     assert lines[at + 1].startswith("| _paper_ | 78.69 |")
     assert lines[at + 2].startswith("| _difference_ | −0.69 |")
+
+
+@pytest.mark.parametrize(("ours", "text"), [(78.686, "0.00"), (78.694, "0.00"), (78.684, "−0.01"), (79.126, "+0.44")])
+def test_the_difference_is_that_of_the_printed_numbers(ours, text):
+    paper = published_table("main").cell("Cross Entropy", "PASCAL VOC", "mIoU")
+    cell = Cell(mean=ours, paper=paper)
+    assert cell.difference_text == text
+    assert float(cell.text) - paper.value == pytest.approx(float(text.replace("−", "-")))
 
 
 def test_markdown_has_as_many_cells_in_every_row(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++", "oooo")
 SOFT = "0.55"
+_REMARK = "#a03000"
 
 SUFFIXES = ("png", "svg", "pdf")
 _STYLE: dict[Any, Any] = {
@@ -94,7 +96,14 @@ def whole_steps(axes: Axes) -> None:
 def remark(figure: Figure, texts: Sequence[str]) -> None:
     """Say at the foot of a figure what it lacks."""
     if texts:
-        figure.supxlabel("\n".join(texts), fontsize=7, color="#a03000", x=0.01, ha="left")
+        letters = int(17 * figure.get_figwidth())  # that a line of this size holds
+        lines = [line for text in texts for line in textwrap.wrap(text, letters)]
+        if figure.legends:  # at the figure's foot too: one would hide the other
+            legend = figure.legends[0]
+            legend.set_title("\n".join(lines), {"size": 7})
+            legend.get_title().set_color(_REMARK)
+        else:
+            figure.supxlabel("\n".join(lines), fontsize=7, color=_REMARK, x=0.01, ha="left")
 
 
 def evaluate(curve: Curve, y: Array) -> Array:

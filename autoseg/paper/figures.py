@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import itertools
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,7 +75,7 @@ def write_figure(
             from autoseg.paper.gallery import gallery_figure
 
             figure, lacks = gallery_figure(plan, results, window)
-        drawing.remark(figure, lacks)
+        drawing.remark(figure, gathered(lacks))
         if plan.title:
             figure.suptitle(plan.title, fontsize=10)
         drawing.save(figure, stem, suffixes)
@@ -122,6 +123,25 @@ def progress(folder: str | os.PathLike[str]) -> Progress:
             found.lacks.append(str(error).rstrip("."))
     elif not found.lacks:
         found.lacks.append(f"search '{name}' has not selected its answer")
+    return found
+
+
+def gathered(lacks: Sequence[str]) -> list[str]:
+    """Return what is lacking, with the searches that lack the same in one sentence.
+
+    >>> gathered(["search 'a' has not begun", "search 'b' has not begun", "no scores"])
+    ['searches a, b have not begun', 'no scores']
+    """
+    others: dict[str, list[str]] = {}
+    for text in lacks:
+        match = re.fullmatch("search '(.+?)' has (.+)", text)
+        others.setdefault(match[2] if match else text, []).extend([match[1]] if match else [])
+    found = []
+    for what, names in others.items():
+        if len(names) > 1:
+            found.append(f"searches {', '.join(names)} have {what.replace('its answer', 'their answers')}")
+        else:
+            found.append(f"search '{names[0]}' has {what}" if names else what)
     return found
 
 

@@ -277,6 +277,7 @@ def _html_row(table: Filled, line: Line, link: Callable[[str], str] | None) -> s
 def _html_cell(table: Filled, cell: Cell, starts_block: bool, link: Callable[[str], str] | None) -> str:
     value = f" data-value='{cell.mean!r}'" if cell.mean is not None else ""
     ours = _html_marked(cell.text, cell) + ("" if cell.paper else _sup(cell)) or "&nbsp;"
+    ours = re.sub(r" (± [0-9.]+)", r" <span class='spread'>\1</span>", ours)  # smaller: twelve columns fit a screen
     if link and cell.runs and cell.text:
         ours = f"<a href='{html.escape(link(cell.runs[0]), quote=True)}'>{ours}</a>"
     parts = [f"<span class='ours'>{ours}</span>"]

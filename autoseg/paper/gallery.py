@@ -115,4 +115,5 @@ def _legend(figure: Figure, classes: Sequence[ClassInfo], void: bool) -> None:
     patches = [Patch(facecolor=_hex(info.color), edgecolor="0.3", label=info.name) for info in classes]
     if void:
         patches.append(Patch(facecolor="white", edgecolor="0.3", label="void, not scored"))
-    figure.legend(handles=patches, loc="outside lower center", ncols=6, fontsize=7)
+    columns = max(1, int(figure.get_figwidth() / 1.2))  # a name's inches
+    figure.legend(handles=patches, loc="outside lower center", ncols=columns, fontsize=7)

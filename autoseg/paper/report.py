@@ -19,7 +19,7 @@ from pathlib import Path
 from autoseg.errors import InputError
 from autoseg.files import atomic
 from autoseg.paper import definitions, drawing, facts, formats
-from autoseg.paper.figures import Progress, progress, story_figure, write_figure
+from autoseg.paper.figures import Progress, gathered, progress, story_figure, write_figure
 from autoseg.paper.formats import prose
 from autoseg.paper.results import Results
 from autoseg.pipeline import Run, table_runs
@@ -55,7 +55,8 @@ def write_report(
     begun = {name: one for name, one in found.items() if one.search is not None}
     times = {name: search_time(results.search(name)) for name in begun}
     stories = [_story(name, one, times[name], len(begun) <= _OPEN_STORIES) for name, one in begun.items()]
-    warnings += missing + _strays(results) + [_sentence(text) for one in begun.values() for text in one.lacks]
+    warnings += missing + _strays(results)
+    warnings += [_sentence(text) for text in gathered([text for one in begun.values() for text in one.lacks])]
     if waiting := [name for name in found if name not in begun]:
         warnings.append(
             f"Searches that have not begun: {', '.join(waiting)}; `{results.command} -- searches` runs them."
@@ -160,7 +161,7 @@ def _figures(results: Results) -> tuple[list[str], list[str]]:
             f"<figcaption>{html.escape(title)}. Made by <code>{html.escape(results.fills(target))}</code>.</figcaption>"
             "</figure>"
         )
-    return parts, warnings
+    return [f"<div class='figures'>{''.join(parts)}</div>"] if parts else [], warnings
 
 
 def _image(content: bytes, kind: str, title: str) -> str:
@@ -275,8 +276,8 @@ def _reproduce(results: Results, scores: dict[Run, Scores | InputError]) -> list
         rows.append(
             f"<tr id='{_anchor(run.name)}'><th scope='row' class='text'>{html.escape(run.loss)}</th>"
             f"<td class='text'>{html.escape(f'{run.dataset}, {run.retraining}, seed {run.seed}')}</td>"
-            f"<td class='text'>{html.escape(', '.join(places))}</td><td class='text'>{html.escape(state)}</td>"
-            f"<td class='text'><code>{html.escape(results.fills(target))}</code></td></tr>"
+            f"<td class='text'>{html.escape(', '.join(places))}</td><td class='text long'>{html.escape(state)}</td>"
+            f"<td class='text long'><code>{html.escape(results.fills(target))}</code></td></tr>"
         )
     heads = _heads(["loss", "trained on", "shown in", "state", "made by"])
     return [

@@ -56,8 +56,11 @@ class Cell:
 
     @property
     def difference_text(self) -> str:
-        """The difference as printed."""
-        return "" if self.difference is None else f"{self.difference:+.2f}".replace("-", "−")
+        """The difference of what is printed; a zero has no sign."""
+        if self.mean is None or self.paper is None or self.paper.value is None:
+            return ""
+        difference = round(round(self.mean, 2) - self.paper.value, 2)
+        return f"{difference:+.2f}".replace("-", "−") if difference else "0.00"
 
 
 @dataclass(frozen=True)
