@@ -51,7 +51,7 @@ def latex() -> str:
     notes = "".join(f"\n\\item[] {row}: {tex_text(n.text)}" for n in table.notes if (row := n.row))
     return (
         "% \\usepackage{booktabs,amsmath,graphicx}\n\\begin{table}[tb]\n\\centering\n"
-        f"\\caption{{{caption}}}\n\\resizebox{{\\textwidth}}{{!}}{{%\n\\begin{{tabular}}{{lll}}\n\\toprule\n"
+        f"\\caption{{{caption}}}\\smallskip\n\\resizebox{{\\textwidth}}{{!}}{{%\n\\begin{{tabular}}{{lll}}\n\\toprule\n"
         "\\textbf{Type} & \\textbf{Name} & \\textbf{Formula} \\\\\n\\midrule\n"
         + "\n".join(lines)
         + "\n\\bottomrule\n\\end{tabular}\n}"

@@ -122,7 +122,7 @@ def latex(table: Filled) -> str:
     heads, metrics = [f"\\textbf{{{tex_text(head)}}}" for head in _heads(table)], list(table.metrics)
     count = len(heads) + len(metrics) * len(table.columns)
     words = len(table.about) or 1
-    layout = "l" * words + "r" * (len(heads) - words) + ("@{\\quad}" + "r" * len(metrics)) * len(table.columns)
+    layout = "l" * words + "r" * (len(heads) - words) + ("@{\\hspace{2em}}" + "r" * len(metrics)) * len(table.columns)
     lines = [f"\\begin{{tabular}}{{{layout}}}", "\\toprule"]
     if table.labels:
         groups, rules, column = [""] * len(heads), [], len(heads) + 1
@@ -148,7 +148,7 @@ def latex(table: Filled) -> str:
     caption = f"\\caption{{{tex_text(f'{table.title}. ' if table.title else '')}{tex_text(' '.join(table.caption))}}}"
     return (
         "% \\usepackage{booktabs,amssymb,graphicx}\n"
-        f"\\begin{{table}}[tb]\n\\centering\n{caption}\n{tabular}{after}\n\\end{{table}}\n"
+        f"\\begin{{table}}[tb]\n\\centering\n{caption}\\smallskip\n{tabular}{after}\n\\end{{table}}\n"
     )
 
 
@@ -185,7 +185,8 @@ def _tex_paper(cell: Cell) -> str:
 
 
 def _tex_notes(cell: Cell) -> str:
-    return f"\\textsuperscript{{{','.join(map(str, cell.notes))}}}" if cell.notes else ""
+    # Without a width of its own: the digits of a column stay below each other.
+    return f"\\rlap{{\\textsuperscript{{{','.join(map(str, cell.notes))}}}}}" if cell.notes else ""
 
 
 # -------------------------------------------------------------------------------------------------------------- HTML
