@@ -50,8 +50,13 @@ def run(args: argparse.Namespace) -> None:
             from autoseg.paper import drawing
             from autoseg.paper.figures import surrogate_figure
 
+            loss = terms[0][1]
             with drawing.style(), atomic(args.out, "wb") as file:
-                file.write(drawing.picture(surrogate_figure(terms[0][1]), suffix[1:]))
+                figure = surrogate_figure(loss)
+                figure.suptitle(
+                    f"Surrogate of {loss.metric}" if args.loss.endswith(".json") else args.loss, fontsize=10
+                )
+                file.write(drawing.picture(figure, suffix[1:]))
         elif suffix == ".json":
             terms[0][1].save(args.out)
         else:

@@ -48,7 +48,7 @@ def latex() -> str:
     caption = tex_text(table.caption)
     for mark, printed in _MARKS.items():
         caption = caption.replace(mark, printed.replace("^", ""))
-    notes = "".join(f"\n\\item[] {row}: {tex_text(n.text)}" for n in table.notes if (row := n.row))
+    notes = "".join(f"\n\\item[] {note.row}: {tex_text(note.text)}" for note in table.notes)
     return (
         "% \\usepackage{booktabs,amsmath,graphicx}\n\\begin{table}[tb]\n\\centering\n"
         f"\\caption{{{caption}}}\\smallskip\n\\resizebox{{\\textwidth}}{{!}}{{%\n\\begin{{tabular}}{{lll}}\n\\toprule\n"

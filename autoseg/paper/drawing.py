@@ -99,9 +99,8 @@ def remark(figure: Figure, texts: Sequence[str]) -> None:
         letters = int(17 * figure.get_figwidth())  # that a line of this size holds
         lines = [line for text in texts for line in textwrap.wrap(text, letters)]
         if figure.legends:  # at the figure's foot too: one would hide the other
-            legend = figure.legends[0]
-            legend.set_title("\n".join(lines), {"size": 7})
-            legend.get_title().set_color(_REMARK)
+            figure.legends[0].set_title("\n".join(lines))
+            figure.legends[0].get_title().set(fontsize=7, color=_REMARK)
         else:
             figure.supxlabel("\n".join(lines), fontsize=7, color=_REMARK, x=0.01, ha="left")
 

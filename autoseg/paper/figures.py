@@ -305,7 +305,7 @@ def _surface(axes: Axes, loss: Surrogate, operator: str, pair: tuple[str | None,
     shades = [str(shade) for shade in np.linspace(1, 0.5, 10)]  # light enough for black figures on them
     axes.contourf(y, y, value, levels=levels, colors=shades)
     lines = axes.contour(y, y, value, levels=levels[1:-1], colors=COLOURS[0], linewidths=0.8)
-    axes.clabel(lines, levels=lines.levels[1::2], fontsize=6.5, fmt="%.2g", colors="black")  # all would not fit
+    axes.clabel(lines, levels=levels[2:-1:2], fontsize=6.5, fmt="%.2g", colors="black")  # all would not fit
     axes.grid(False)
     # Where each operand has a curve of its own, its axis says which.
     own = [f" ({name})" if name and pair[0] != pair[1] else "" for name in pair]
