@@ -270,7 +270,7 @@ def _html_row(table: Filled, line: Line, link: Callable[[str], str] | None) -> s
     if table.hours:
         paper = "" if line.paper_hours is None else f"<span class='paper'>{line.paper_hours:.1f}</span>"
         value = "" if line.hours is None else f" data-value='{line.hours!r}'"
-        hours = f"<td{value}><span class='ours'>{line.hours_text}</span>{paper}</td>"
+        hours = f"<td{value}><span class='ours'>{line.hours_text or '&nbsp;'}</span>{paper}</td>"
     cells = "".join(_html_cell(table, cell, k % len(table.metrics) == 0, link) for k, cell in enumerate(line.cells))
     return f"<tr{' class=rule' if line.rule_above else ''}>{first}{rest}{hours}{cells}</tr>"
 

@@ -137,7 +137,8 @@ def _tables(results: Results) -> tuple[list[str], list[str]]:
         links = ", ".join(f"<a href='{stem}{suffix}'>{suffix[1:]}</a>" for suffix in formats.FORMATS)
         command = html.escape(results.fills(f"{stem}.md"))
         parts.append(f"<p class='soft'>Files beside this page: {links}. Made by <code>{command}</code>.</p>")
-        warnings += [f"Table '{name}' skipped {problem}" for problem in read.problems]
+        cure = "It is made again once it is deleted."
+        warnings += [f"Table '{name}' skipped {problem} {cure}" for problem in read.problems]
         if missing := len(dict.fromkeys(table_runs(results.table(name)))) - len(read.scores) - len(read.problems):
             makes = results.fills(f"{stem}.md")
             warnings.append(f"Table '{name}': {_count(missing, 'run')} without scores yet; `{makes}` fills it.")

@@ -85,9 +85,8 @@ class Results:
         table = self.table(name)
         found = self.scores(table_runs(table))
         if strict and (missing := len(dict.fromkeys(table_runs(table))) - len(found)):
-            raise InputError(
-                f"table '{name}': {missing} runs have no scores yet; `{self.fills(f'tables/{name}.md')}` makes them."
-            )
+            without = "1 run has no scores" if missing == 1 else f"{missing} runs have no scores"
+            raise InputError(f"table '{name}': {without} yet; `{self.fills(f'tables/{name}.md')}` fills it.")
         scores = read_scores(table, found, strict)
         command = self.fills(f"tables/{name}.md")
         return fill(table, scores, searches=self.folder / "searches", command=command), scores

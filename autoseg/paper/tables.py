@@ -331,7 +331,8 @@ def _caption(table: Table, lines: Sequence[Line], read: Read, untimed: Sequence[
     if table.paper:
         found[0] += " The paper's numbers are marked as printed; the difference is ours less the paper's."
     if table.hours:
-        found.append("Hours: of one device, over all trials of the search.")
+        papers = "; the paper's are those of eight V100 at once" if table.paper else ""
+        found.append(f"Hours: of one device, over all trials of the search{papers}.")
     if untimed:
         found.append(f"Trials without a recorded time, so no hours: {', '.join(untimed)}.")
     empty = [line.label for line in lines if any(cell.mean is None for cell in line.cells)]
@@ -343,7 +344,8 @@ def _caption(table: Table, lines: Sequence[Line], read: Read, untimed: Sequence[
     diverged = sorted({scores.run for scores in read.scores.values() if scores.diverged})
     if diverged:
         found.append(f"Training diverged, scored as it was left: {', '.join(diverged)}.")
-    return found + [f"Skipped: {problem}" for problem in read.problems]
+    found += [f"Skipped: {problem}" for problem in read.problems]
+    return found + (["What was skipped is made again once it is deleted."] if read.problems else [])
 
 
 def printed(name: str) -> Filled:
