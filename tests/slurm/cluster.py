@@ -319,6 +319,7 @@ def alone(seconds: float = 900) -> Iterator[None]:
 def run(command: list[str], accounting: bool = False) -> int:
     """Start a cluster, run a command that is told of it, stop it. Where there can be none the command runs without."""
     environment = {name: value for name, value in os.environ.items() if name != FOLDER}
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # it leaves no daemon either
     with ExitStack() as ending:
         try:
             if os.geteuid() != 0:
