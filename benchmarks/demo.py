@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import yaml
+from PIL import Image
 
 from autoseg.files import read_json
 from autoseg.pipeline import Run, load_pipeline
@@ -54,6 +55,9 @@ def main() -> None:
             run = Run("scenes", "small", row.loss, seed)
             found = read_json(ROOT / f"results/{name_of(seed)}/runs/{run.name}/scores.json")["scores"]
             scores.setdefault(row.label or row.loss, []).append(found)
+
+    gallery = Image.open(ROOT / "results/demo/figures/gallery.png").convert("RGB")
+    gallery.quantize(128, dither=Image.Dither.NONE).save(ROOT / "docs/demo.png", optimize=True)  # README's picture
 
     def spread(values: list[float]) -> str:
         return f"{statistics.fmean(values):.1f} ± {statistics.stdev(values):.1f}"

@@ -1,6 +1,7 @@
 # The config, checked whole before the first job, and what the rules share.
 
 import gc
+import inspect
 import os
 import sys
 from functools import cache
@@ -66,6 +67,12 @@ onstart:
         sys.exit(f"autoseg: {error}")
     check_cluster()
     note_start()
+
+
+def known(function):
+    """Note a function's arguments with it: Snakemake asks for them again and again for every job."""
+    function.__signature__ = inspect.signature(function)
+    return function
 
 
 def task_arguments(dataset, network, weights, settings, conventions):
@@ -168,11 +175,15 @@ def trial_data(search):
 
 @cache
 def trial_task(search):
-    """Return the arguments of a search's trainings."""
+    """Return a search's folder, the arguments of its trainings, and what tells their initial weights from others."""
     plan = P.searches[search]
     proxy = P.proxies[plan.proxy]
     settings, conventions = P.proxy_training(search), P.search(search).conventions
-    return task_arguments(plan.dataset, proxy.network, proxy.weights, settings, conventions)
+    return {
+        "folder": f"{OUT}/searches/{search}",
+        "task": task_arguments(plan.dataset, proxy.network, proxy.weights, settings, conventions),
+        "weights": weights_of(proxy.weights),
+    }
 
 
 # -------------------------------------------------------------------------------------------------------------- runs
