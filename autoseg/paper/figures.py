@@ -301,7 +301,7 @@ def _surface(axes: Axes, loss: Surrogate, operator: str, pair: tuple[str | None,
     a, b = (y if name is None else drawing.evaluate(loss.space.curve_of(loss.curves[name]), y) for name in pair)
     a, b = a[None, :], b[:, None]
     value = a + b - a * b if operator.endswith("OR") else a * b
-    levels = np.linspace(0, 1, 11) if loss.truth_table else np.linspace(value.min(), value.max() + 1e-9, 11)
+    levels = np.linspace(0, 1, 11)
     shades = [str(shade) for shade in np.linspace(1, 0.5, 10)]  # light enough for black figures on them
     axes.contourf(y, y, value, levels=levels, colors=shades)
     lines = axes.contour(y, y, value, levels=levels[1:-1], colors=COLOURS[0], linewidths=0.8)
