@@ -115,6 +115,7 @@ def test_the_sdist_builds_and_holds_what_the_wheel_is_made_of(tmp_path):
     }
     assert wanted | {path.relative_to(ROOT).as_posix() for path in project.files().values()} <= names
     assert not [name for name in names if name.startswith((".venv", "results/demo", "site/"))]
+    assert not [name for name in names if name.endswith((".whl", ".gz", ".bin", ".log"))]  # strayed into the clone
 
 
 def test_an_installed_package_has_the_papers_numbers_and_its_templates(installed, tmp_path):
