@@ -318,3 +318,11 @@ def test_the_readmes_figures_are_those_of_the_benchmarks():
 def test_the_published_curves_are_named():
     text = (ROOT / "docs/losses.md").read_text()
     assert all(f"`{name}`" in text for name in PUBLISHED)
+
+
+def test_every_module_has_its_place_in_the_architecture():
+    text = (ROOT / "docs/architecture.md").read_text()
+    modules = {path.name for path in (ROOT / "autoseg").glob("*.py")} - {"__init__.py", "__main__.py"}
+    named = set(re.findall(r"[`/](\w+\.py)`", text))
+    assert modules <= named, modules - named
+    assert named <= modules, named - modules
