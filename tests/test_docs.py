@@ -11,10 +11,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import yaml
+from pages import Block, blocks, commands
 from pipeline_runs import environment
 
 from autoseg.cli import build_parser, main
@@ -28,33 +28,11 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "results/READM
 PAGES += sorted((ROOT / "docs").glob("*.md"))
 
 
-class Block(NamedTuple):
-    """A fenced block: where, of what language, its text, and the file it is, where the line before names one."""
-
-    page: str
-    language: str
-    text: str
-    file: str | None
-
-
-def blocks(page: Path) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    fences = re.finditer(r"(?:`([\w.-]+)`:\n\n)?^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    return [Block(page.relative_to(ROOT).as_posix(), fence[2], fence[3], fence[1]) for fence in fences]
-
-
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 
 
 def of(language: str, *pages: str) -> list[Block]:
     return [block for block in BLOCKS if block.language == language and (not pages or block.page in pages)]
-
-
-def commands(text: str) -> list[str]:
-    """Return the commands of a block, without remarks and the line breaks within them."""
-    joined = re.sub(r"\\\n\s*", "", text)
-    lines = [re.sub(r"\s+#.*$", "", line).strip() for line in joined.splitlines()]
-    return [" ".join(command.split()) for line in lines for command in line.split(" && ") if command]
 
 
 def test_every_block_says_what_it_is():
@@ -76,7 +54,8 @@ def test_the_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypa
 
 def test_no_page_with_programs_is_forgotten():
     here = {"README.md", "docs/losses.md", "docs/own-data.md"}
-    elsewhere = {"docs/data.md"}  # tests/data/test_data_docs.py, on a data set made for it
+    # tests/data/test_data_docs.py, on a data set made for it; tests/test_distribution.py, with an installed package
+    elsewhere = {"docs/data.md", "docs/searches.md"}
     assert {block.page for block in of("python")} == here | elsewhere
 
 
@@ -130,6 +109,9 @@ ELSEWHERE = {
     ),
     "autoseg search results/searches/toy --config search.yaml --data results/data/demo --network small --workers 2": (
         "as in docs/own-data.md, which is followed below"
+    ),
+    "autoseg search results/searches/toy --config search.yaml --objective my_task:train_and_score --workers 2": (
+        "tests/test_distribution.py, with an installed package"
     ),
     "autoseg search results/searches/mine --config search.yaml --data results/data/mine --network small --workers 2": (
         "as in docs/own-data.md, which is followed below"
