@@ -15,7 +15,7 @@ from autoseg.networks import NETWORKS
 from autoseg.pipeline import Run, load_pipeline
 from autoseg.reference import pages, schema
 from autoseg.search import search_space, settings_of
-from tests.pipeline_runs import CONFIGS, ROOT, TINY, changed, content, snakemake, with_config
+from tests.pipeline_runs import CONFIGS, ROOT, TARGETS, TINY, changed, content, snakemake, with_config
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
@@ -94,6 +94,15 @@ def test_names_of_runs_are_safe_and_differ():
 def test_every_config_plans(path, tmp_path):
     done = snakemake(tmp_path, "-n", "--quiet", "all", "--configfile", str(path))
     assert done.returncode == 0, done.stdout
+
+
+def test_every_target_that_the_page_names_plans(tmp_path):
+    parts = (ROOT / "docs/pipeline.md").read_text().split("## Parts of it\n")[1].split("\n## ")[0]
+    targets = re.findall(r"`([a-z]+)`", "".join(line.split("|")[1] for line in parts.splitlines() if line[:1] == "|"))
+    assert sorted(["all", *targets]) == sorted(TARGETS)
+    done = snakemake(tmp_path, "-n", "--quiet", "rules", *targets, "--configfile", str(TINY))
+    assert done.returncode == 0, done.stdout
+    assert all(re.search(rf"^{target} +1$", done.stdout, re.MULTILINE) for target in targets), done.stdout
 
 
 def test_a_wrong_key_stops_the_pipeline_before_its_first_job(tmp_path):
@@ -185,6 +194,9 @@ def test_the_paper_is_whole():
     paper = load_pipeline(content("paper"), "paper.yaml")
     assert len(paper.searches) == 46
     assert len(paper.runs) == 62
+    for name in paper.searches:
+        trials = settings_of(paper.search(name)).trials_per_step
+        assert (paper.chunks(name, trials), paper.searches[name].trials_per_job) == (8, 4)
     assert all(paper.search(name).preset == "paper" for name in paper.searches if "random" not in name)
     sizes = [settings_of(paper.search(name)) for name in paper.searches]
     assert {(settings.steps, settings.trials_per_step) for settings in sizes} == {(20, 32)}
