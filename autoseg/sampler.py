@@ -355,6 +355,7 @@ class PPO2Sampler(BaseSampler):
     """Auto Seg-Loss's parameter search as an Optuna sampler: steps of M trials around a mean that PPO2 moves.
 
     >>> import optuna
+    >>> from optuna.distributions import FloatDistribution
     >>> optuna.logging.set_verbosity(optuna.logging.WARNING)
     >>> space = {"x": FloatDistribution(0, 1), "y": FloatDistribution(-5, 5)}
     >>> study = optuna.create_study(direction="maximize", sampler=PPO2Sampler(space, trials_per_step=8, steps=20))
