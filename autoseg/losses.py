@@ -284,11 +284,11 @@ def loss_identity(spec: str, searched: Mapping[str, str] | None = None) -> list[
     """
     found: list[Any] = []
     for weight, name in parse_terms(spec):
-        path = (searched or {}).get(name.removeprefix("searched:")) if name.startswith("searched:") else name
-        if path and path.endswith(".json"):
-            found.append([weight, Surrogate.load(path).model_dump(exclude={"source"})])
-        else:
-            found.append([weight, name])
+        kind, _, rest = name.partition(":")
+        file = name if name.endswith(".json") else None
+        if kind.lower() == "searched":
+            file = (searched or {}).get(rest)
+        found.append([weight, Surrogate.load(file).model_dump(exclude={"source"}) if file else name])
     return found
 
 
