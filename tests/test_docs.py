@@ -314,6 +314,13 @@ def test_the_readmes_figures_are_those_of_the_benchmarks():
         assert re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", measured), figure
 
 
+def test_the_data_pages_figures_are_those_of_the_benchmark():
+    measured = re.search(r"from the packed cache \| (\d+)", (ROOT / "benchmarks/README.md").read_text())
+    text = (ROOT / "docs/data.md").read_text()
+    assert f"about {measured[1]} proxy samples a second" in text
+    assert f"batch 32 needs {32_000 / int(measured[1]):.0f} ms of one core" in text
+
+
 def test_the_published_curves_are_named():
     text = (ROOT / "docs/losses.md").read_text()
     assert all(f"`{name}`" in text for name in PUBLISHED)

@@ -15,6 +15,7 @@ import pytest
 
 from autoseg.cli import main
 from tests.pipeline_runs import (
+    ROOT,
     TINY,
     changed,
     command,
@@ -92,9 +93,31 @@ MORE = {"kind": "synthetic", "options": {"train": 8, "val": 2, "size": 48}, "pro
 )
 def test_a_changed_key_runs_what_follows_from_it_and_nothing_else(finished, key, value, jobs):
     config = changed(content("tiny"), *key.split("."), value)
+    assert planned(finished, *with_config(finished, config)) == counts(jobs)
+
+
+def counts(jobs: str) -> dict[str, int]:
+    """Return the number of jobs of each rule, as it is written above."""
     words = jobs.split()
-    expected = dict(zip(words[::2], map(int, words[1::2]), strict=True))
-    assert planned(finished, *with_config(finished, config)) == expected
+    return dict(zip(words[::2], map(int, words[1::2]), strict=True))
+
+
+def test_another_version_of_an_algorithm_makes_its_results_again(finished, tmp_path):
+    """A newer package: its training gives other weights."""
+    (tmp_path / "sitecustomize.py").write_text("from autoseg import versions\n\nversions.TRAINING_VERSION += 1\n")
+    jobs = "ask 2 trials 10 rescore 1 select 2 train 4 evaluate 4 table 2 figure 6 make_report 1"
+    assert planned(finished, "--configfile", str(TINY), PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}") == counts(jobs)
+
+
+def test_lost_weights_and_trials_are_missed_only_when_they_are_needed(finished, tmp_path):
+    copied(finished, tmp_path)
+    run = tmp_path / "results/tiny/runs/scenes/tiny/ce/seed-0"
+    (run / "weights.safetensors").unlink()
+    (tmp_path / "results/tiny/searches/mIoU/step-001/trial-0.json").unlink()
+    assert planned(tmp_path, "--configfile", str(TINY)) == {}
+    (run / "run.json").unlink()
+    jobs = "train 1 evaluate 1 table 1 figure 2 make_report 1"
+    assert planned(tmp_path, "--configfile", str(TINY)) == counts(jobs)
 
 
 def test_a_deleted_result_is_made_again_and_nothing_else(finished):
