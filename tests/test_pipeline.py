@@ -194,9 +194,9 @@ def test_the_paper_is_whole():
     paper = load_pipeline(content("paper"), "paper.yaml")
     assert len(paper.searches) == 46
     assert len(paper.runs) == 62
-    for name in paper.searches:
-        trials = settings_of(paper.search(name)).trials_per_step
-        assert (paper.chunks(name, trials), paper.searches[name].trials_per_job) == (8, 4)
+    for page in ("README.md", "docs/pipeline.md", "workflow/config/README.md"):
+        text = " ".join((ROOT / page).read_text().split())
+        assert re.search(r"\b46 searches\b.*\b62 runs\b", text), page
     assert all(paper.search(name).preset == "paper" for name in paper.searches if "random" not in name)
     sizes = [settings_of(paper.search(name)) for name in paper.searches]
     assert {(settings.steps, settings.trials_per_step) for settings in sizes} == {(20, 32)}
@@ -211,6 +211,17 @@ def test_the_paper_is_whole():
     assert settings_of(release.search("voc-mIoU-random-0")).steps == 12
     assert release.run_training("r101", 0).iterations == 10000
     assert release.run_training("r101-cityscapes", 0).iterations == 40000
+
+
+def test_the_papers_jobs_are_as_many_as_the_page_says():
+    paper, jobs = load_pipeline(content("paper"), "paper.yaml"), 0
+    for name, plan in paper.searches.items():
+        steps, trials = settings_of(paper.search(name)).steps, settings_of(paper.search(name)).trials_per_step
+        assert (steps, paper.chunks(name, trials), plan.trials_per_job) == (20, 8, 4)
+        jobs += steps * (1 + 8) + 1  # ask and chunks, then select
+    jobs += 2 * len(paper.datasets) + 2 * len(paper.runs) + len(paper.tables) + len(paper.figures) + 1
+    text = " ".join((ROOT / "docs/pipeline.md").read_text().split())
+    assert f"20 steps in 8 jobs of 4 trials each, and 62 runs: some {round(jobs, -2):,} jobs" in text
 
 
 def test_schema_and_reference_are_what_the_models_say():
