@@ -85,8 +85,9 @@ def test_an_installed_package_searches_with_the_training_code_of_the_page_on_sea
     (command,) = (command for block in page if block.language == "sh" for command in commands(block.text))
     done = python("-m", *shlex.split(command), cwd=tmp_path, path=installed)
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "results/searches/toy/surrogate.json").read_text())
-    assert found["metric"] == "mIoU"
+    path, _, source = done.stdout.strip().partition(": ")
+    found = json.loads((tmp_path / path).read_text())
+    assert (found["metric"], found["source"]) == ("mIoU", source)
     scores = {path.name: json.loads(path.read_text())["score"] for path in tmp_path.rglob("trial-*.json")}
     assert len(scores) >= 2 * 4 + 2
     assert len(set(scores.values())) > 1  # the loss makes a difference
