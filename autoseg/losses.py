@@ -23,7 +23,18 @@ from autoseg.metrics import check_ignore_index, edges
 from autoseg.surrogate_json import Surrogate, parse_conventions, resolve
 from autoseg.surrogates import SurrogateLoss, check_batch, ranks
 
-__all__ = ["HAND_MADE", "LossSum", "build_loss", "loss_identity", "parse_terms"]
+__all__ = [
+    "HAND_MADE",
+    "CrossEntropy",
+    "Dice",
+    "DistancePenalisedCE",
+    "LossSum",
+    "LovaszSoftmax",
+    "StructuralSimilarity",
+    "build_loss",
+    "loss_identity",
+    "parse_terms",
+]
 
 
 class _Loss(nn.Module):

@@ -298,8 +298,13 @@ def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path):
         loaded = re.findall(r"<(?:script|img|link|iframe)[^>]*(?:src|href)=\"([^\"]+)\"", page.read_text())
         assert loaded
         assert not [place for place in loaded if "//" in place], page
+        assert "&amp;lt;" not in page.read_text(), page  # escaped twice
     for sheet in (tmp_path / "site").rglob("*.css"):
         assert not re.findall(r"url\(['\"]?(?:https?:)?//", sheet.read_text()), sheet
+    api = (tmp_path / "site/api.html").read_text()
+    assert "autoseg.losses.build_loss" in re.sub("<[^>]+>", "", api)
+    assert "check_ignore_index" not in api  # not in `__all__`
+    assert "<code>monotone, truth_table</code>: the two constraints" in api
     shutil.rmtree(tmp_path / "site")
 
 
