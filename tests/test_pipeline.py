@@ -100,7 +100,7 @@ def test_every_target_that_the_page_names_plans(tmp_path):
     parts = (ROOT / "docs/pipeline.md").read_text().split("## Parts of it\n")[1].split("\n## ")[0]
     targets = re.findall(r"`([a-z]+)`", "".join(line.split("|")[1] for line in parts.splitlines() if line[:1] == "|"))
     assert sorted(["all", *targets]) == sorted(TARGETS)
-    done = snakemake(tmp_path, "-n", "--quiet", "rules", *targets, "--configfile", str(TINY))
+    done = snakemake(tmp_path, *targets, "-n", "--quiet", "rules", "--configfile", str(TINY))
     assert done.returncode == 0, done.stdout
     assert all(re.search(rf"^{target} +1$", done.stdout, re.MULTILINE) for target in targets), done.stdout
 
