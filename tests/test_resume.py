@@ -109,14 +109,17 @@ def test_another_version_of_an_algorithm_makes_its_results_again(finished, tmp_p
     assert planned(finished, "--configfile", str(TINY), PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}") == counts(jobs)
 
 
-def test_lost_weights_and_trials_are_missed_only_when_they_are_needed(finished, tmp_path):
+def test_lost_weights_and_trials_are_not_missed_but_a_whole_run_or_search_is(finished, tmp_path):
     copied(finished, tmp_path)
-    run = tmp_path / "results/tiny/runs/scenes/tiny/ce/seed-0"
+    run, search = (tmp_path / "results/tiny" / name for name in ("runs/scenes/tiny/ce/seed-0", "searches/mAcc"))
     (run / "weights.safetensors").unlink()
-    (tmp_path / "results/tiny/searches/mIoU/step-001/trial-0.json").unlink()
+    (search / "step-001/trial-0.json").unlink()
     assert planned(tmp_path, "--configfile", str(TINY)) == {}
-    (run / "run.json").unlink()
+    shutil.rmtree(run)
     jobs = "train 1 evaluate 1 table 1 figure 2 make_report 1"
+    assert planned(tmp_path, "--configfile", str(TINY)) == counts(jobs)
+    shutil.rmtree(search)
+    jobs = "ask 2 trials 6 rescore 1 select 1 train 2 evaluate 2 table 1 figure 4 make_report 1"
     assert planned(tmp_path, "--configfile", str(TINY)) == counts(jobs)
 
 
