@@ -67,7 +67,7 @@ make_images = runpy.run_path(str(ROOT / "examples/search_own_folder.py"))["make_
 SMALLER = {
     "steps: 4": "steps: 1",
     "trials_per_step: 8": "trials_per_step: 2",
-    "iterations=60": "iterations=2 --set batch_size=2 --set workers=0",
+    "iterations=60": "iterations=2 --set workers=0",
     "iterations: 60": "iterations: 2",
     "iterations: 150": "iterations: 2",
     "batch_size=8": "batch_size=2",
@@ -96,7 +96,7 @@ RUN = {
     "autoseg split results/data/mine --hold-out 0.25",
     "echo '{metric: mIoU, preset: annealed, steps: 4, trials_per_step: 8}' > search.yaml",
     "autoseg search results/searches/mine --config search.yaml --data results/data/mine --network small "
-    "--set iterations=60 --workers 2",
+    "--set iterations=60 --set batch_size=8 --workers 2",
     "autoseg init paper",
     "cd paper",
     "autoseg loss show mIoU",
