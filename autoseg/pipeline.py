@@ -512,6 +512,15 @@ def flags(pairs: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
+def as_argument(part: BaseModel, **options: Any) -> str:
+    """Return a part of a config as JSON for a command, in the config's own order: that of a figure's columns.
+
+    >>> as_argument(Row(loss="ce", label="CE"), exclude_defaults=True)
+    '{"loss": "ce", "label": "CE"}'
+    """
+    return json.dumps(part.model_dump(mode="json", **options), ensure_ascii=False)
+
+
 def expand(plans: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return plans with each `for` written out: one plan for every combination, its {names} filled in.
 

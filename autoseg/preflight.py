@@ -1,4 +1,4 @@
-"""What is checked when a pipeline starts, before its first job: data, hold-outs, weights, and where results go.
+"""What is checked before a pipeline's first job: data, hold-outs, weights, where results go, what a change costs.
 
 A config is checked whole when it is read, also by a dry run; this needs the machine on which the jobs will run.
 """
@@ -16,6 +16,7 @@ from autoseg.cli.sources import add_source_arguments, find_source
 from autoseg.data.split import hold_out_size
 from autoseg.errors import InputError
 from autoseg.pipeline import Dataset, Pipeline, flags
+from autoseg.search import Folder, changes
 
 
 def check_before_start(
@@ -39,6 +40,27 @@ def check_before_start(
                 raise InputError(
                     f"{kind}.{name}.weights: {weights} does not exist; `autoseg weights --help` says how to get one."
                 )
+
+
+def searches_begun_anew(pipeline: Pipeline, out: str | os.PathLike[str]) -> list[str]:
+    """Return a remark on each search that is another one than that in the results: it costs more than it may seem."""
+    remarks = []
+    for name in pipeline.searches:
+        folder = Folder(Path(out) / "searches" / name)
+        if not (folder.path / "search.json").exists():
+            continue
+        try:
+            changed = changes(folder.search(), pipeline.search(name))
+        except InputError as error:
+            remarks.append(f"{error} It is written anew.")
+            continue
+        if changed:
+            follows = "; it follows from the number of steps where ppo2.clip is not stated" if "clip" in changed else ""
+            remarks.append(
+                f"search '{name}' is another one than before ({', '.join(changed)}{follows}): its steps are asked for "
+                "again from the first on, and only trials that stay the same keep their scores."
+            )
+    return remarks
 
 
 def check_place(out: str | os.PathLike[str]) -> None:

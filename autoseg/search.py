@@ -192,13 +192,31 @@ def identity(search: Search) -> str:
 
     A search may be given more steps later, unless its clip was derived from their number, and another way to answer.
     """
+    return fingerprint(_decisive(search))
+
+
+def _decisive(search: Search) -> dict[str, Any]:
     space = search_space(search)
     effective = settings_of(search, space)
     settings = {**asdict(effective), "clip": effective.clip_at(1) if search.sampler == "ppo2" else None}
     for may_change in ("answer", "pick", *(() if settings["anneal"] else ("steps",))):
         del settings[may_change]
     own = search.model_dump(include=set(Search.model_fields) - _ASIDE)
-    return fingerprint({**own, "settings": settings, "initial": space.initial, "version": SEARCH_VERSION})
+    return {**own, "settings": settings, "initial": space.initial, "version": SEARCH_VERSION}
+
+
+def changes(before: Search, now: Search) -> list[str]:
+    """Return the settings that make a search another one; none, if both propose the same, given the scores.
+
+    >>> changes(Search(metric="mIoU", steps=4), Search(metric="mIoU", steps=5))  # it follows from the steps
+    ['clip']
+    >>> changes(Search(metric="mIoU", steps=4, preset="paper"), Search(metric="mIoU", steps=5, preset="paper"))
+    []
+    """
+    old, new = _decisive(before), _decisive(now)
+    for content in (old, new):
+        content.update(content.pop("settings"))
+    return [key for key in {**old, **new} if old.get(key) != new.get(key)]
 
 
 # Not in the fingerprint: what changes no proposal, and what is in there by its effect.
@@ -497,14 +515,11 @@ class Folder:
         `replace` other settings take the place of those that are there: who does that asks every step again.
         """
         identity(search)  # what cannot be searched must not be written
-        if (self.path / "search.json").exists() and not replace:
-            before = self.search()
-            if identity(before) != identity(search):
-                changed = [key for key, value in before.model_dump().items() if search.model_dump()[key] != value]
-                raise InputError(
-                    f"{self.path / 'search.json'}: this search was started with other settings ({', '.join(changed)}); "
-                    "give them back, or search in a new folder."
-                )
+        if (self.path / "search.json").exists() and not replace and (changed := changes(self.search(), search)):
+            raise InputError(
+                f"{self.path / 'search.json'}: this search was started with other settings ({', '.join(changed)}); "
+                "give them back, or search in a new folder."
+            )
         if search.starts_from_file:
             Surrogate.load(search.initial).save(self.path / "initial.json")
             search = search.model_copy(update={"initial": "initial.json"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import jsonschema
@@ -251,6 +252,14 @@ def test_a_search_is_scored_by_its_own_conventions_on_top_of_its_data_sets(tmp_p
     target = "results/tiny/searches/mIoU/step-001/chunk-0-of-16.json"
     done = snakemake(tmp_path, "-n", "-p", *with_config(tmp_path, config), "--", target)
     assert "--convention drop_background=false --convention mask_void=false --convention tolerance=2" in done.stdout
+
+
+def test_a_figure_has_its_losses_in_the_configs_order(tmp_path):
+    losses = {"b": "ce", "a": "naive:mIoU"}
+    config = tiny("figures", "gallery", "losses", losses)
+    target = "results/tiny/figures/gallery.svg"
+    done = snakemake(tmp_path, "-n", "-p", *with_config(tmp_path, config), "--", target)
+    assert json.dumps(losses) in done.stdout
 
 
 def test_a_part_needs_only_its_own_data(tmp_path):

@@ -41,6 +41,12 @@ def finished(tmp_path_factory):
     return folder
 
 
+def copied(finished: Path, folder: Path) -> None:
+    """Copy a run, with what Snakemake knows of it."""
+    for name in ("results", ".snakemake"):
+        shutil.copytree(finished / name, folder / name)
+
+
 def test_a_finished_run_is_whole_and_has_nothing_to_do(finished):
     assert "| searched:mIoU |" in (finished / "results/tiny/tables/main.md").read_text()
     assert "data:image/svg+xml" in (finished / "results/tiny/report.html").read_text()
@@ -123,6 +129,25 @@ def test_lost_weights_and_trials_are_not_missed_but_a_whole_run_or_search_is(fin
     assert planned(tmp_path, "--configfile", str(TINY)) == counts(jobs)
 
 
+def test_a_plan_says_which_searches_begin_anew(finished, tmp_path):
+    config = content("tiny")
+    for name in config["searches"]:
+        changed(config, "searches", name, "search", "steps", 5)
+    done = snakemake(finished, "-n", "--quiet", "all", *with_config(tmp_path, config))
+    said = [line for line in done.stdout.splitlines() if "is another one than before" in line]
+    assert len(said) == 1, done.stdout
+    assert "search 'mAcc' is another one than before (clip; it follows from the number of steps" in said[0]
+
+
+def test_a_search_begun_anew_comes_to_its_end(finished, tmp_path):
+    copied(finished, tmp_path)
+    config = changed(content("tiny"), "searches", "mAcc", "search", "steps", 4)
+    target = "results/tiny/searches/mAcc/surrogate.json"
+    done = snakemake(tmp_path, *with_config(tmp_path, config), "--", target)
+    assert done.returncode == 0, done.stdout
+    assert len(list((tmp_path / target).parent.glob("step-*/trial-*.json"))) == 4 * 3
+
+
 def test_a_deleted_result_is_made_again_and_nothing_else(finished):
     path = finished / "results/tiny/runs/scenes/tiny/ce/seed-0/scores.json"
     kept = path.read_bytes()
@@ -137,12 +162,6 @@ def test_a_deleted_result_is_made_again_and_nothing_else(finished):
     finally:
         path.with_suffix(".away").rename(path)
     assert path.read_bytes() == kept
-
-
-def copied(finished: Path, folder: Path) -> None:
-    """Copy a run, with what Snakemake knows of it."""
-    for name in ("results", ".snakemake"):
-        shutil.copytree(finished / name, folder / name)
 
 
 def test_the_report_is_made_without_a_configfile_too(finished, tmp_path):
@@ -190,9 +209,12 @@ def _chunks(search: str, step: int, count: int) -> list[str]:
 
 
 def storm(
-    folder: Path, arguments: tuple[str, ...], kills: int, seed: int, timeout: float
+    folder: Path, arguments: tuple[str, ...], kills: int, seed: int, pause: float, timeout: float
 ) -> dict[Path, tuple[int, int]]:
-    """Run the pipeline, and kill -9 it and all its jobs `kills` times; return the trainings finished before a kill."""
+    """Run the pipeline, and kill -9 it and all its jobs `kills` times; return the trainings finished before a kill.
+
+    A kill comes up to `pause` seconds after some job has ended: in the middle of the next ones.
+    """
     chance = random.Random(seed)
     seen: dict[Path, tuple[int, int]] = {}
     for _ in range(kills):
@@ -211,7 +233,7 @@ def storm(
             assert time.monotonic() < deadline, "no job finished"
             assert process.poll() is None, "the run ended before it could be killed"
             time.sleep(0.05)
-        time.sleep(chance.uniform(0, 2))
+        time.sleep(chance.uniform(0, pause))
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         for path, identity in finished_trainings(folder).items():
@@ -244,13 +266,27 @@ def test_one_command_brings_a_killed_run_back(finished, tmp_path):
     assert results(tmp_path / "results") == results(finished / "results")
 
 
-def test_ten_kills_change_no_byte_and_nothing_finished_is_trained_again(finished, tmp_path):
-    arguments = ("--configfile", str(TINY))
-    seen = storm(tmp_path, arguments, kills=10, seed=0, timeout=600)
-    snakemake(tmp_path, *arguments, "--unlock")
-    done = snakemake(tmp_path, *arguments, "--rerun-incomplete")
+def check_storm(folder: Path, unbroken: Path, arguments: tuple[str, ...], *, pause: float) -> None:
+    """Kill a run ten times, let it come to its end, and compare it with an unbroken one."""
+    seen = storm(folder, arguments, kills=10, seed=0, pause=pause, timeout=600)
+    snakemake(folder, *arguments, "--unlock")
+    done = snakemake(folder, *arguments, "--rerun-incomplete")
     assert done.returncode == 0, done.stdout
     assert len(seen) > 5
-    after = finished_trainings(tmp_path)
+    after = finished_trainings(folder)
     assert {path: after[path] for path in seen} == seen
-    assert results(tmp_path / "results") == results(finished / "results")
+    assert results(folder / "results") == results(unbroken / "results")
+
+
+def test_ten_kills_change_no_byte_and_nothing_finished_is_trained_again(finished, tmp_path):
+    check_storm(tmp_path, finished, ("--configfile", str(TINY)), pause=2)
+
+
+@pytest.mark.long
+def test_ten_kills_of_the_demo_change_no_byte_either(tmp_path):
+    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
+    unbroken.mkdir()
+    killed.mkdir()
+    done = snakemake(unbroken)
+    assert done.returncode == 0, done.stdout
+    check_storm(killed, unbroken, (), pause=10)

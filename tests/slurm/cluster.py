@@ -212,6 +212,8 @@ class Cluster:
             subprocess.run(command, stdout=log, stderr=log, check=True, env={**os.environ, "PATH": PATH})
         self.wait(socket_.exists, f"the database has started ({self.folder}/log)", 30)
         self._daemon(["slurmdbd"], "slurmdbd")
+        # slurmctld gives up at once where nobody answers yet.
+        self.wait(lambda: answers(16819), f"slurmdbd answers ({self.folder}/log)", 30)
 
     def _daemon(self, command: list[str], name: str) -> None:
         self._run(command)
@@ -252,6 +254,12 @@ def install(packages: Sequence[str], programs: Sequence[str]) -> None:
             subprocess.run(["apt-get", "update", "-qq"], capture_output=True, check=False)
     reason = (done.stderr or done.stdout).strip().splitlines()
     raise CannotError(f"apt-get cannot install {', '.join(packages)}: {reason[-1] if reason else 'no reason given'}")
+
+
+def answers(port: int) -> bool:
+    """Return whether a server of this machine takes connections at a port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def output(*command: str) -> str:
@@ -311,6 +319,7 @@ def alone(seconds: float = 900) -> Iterator[None]:
 def run(command: list[str], accounting: bool = False) -> int:
     """Start a cluster, run a command that is told of it, stop it. Where there can be none the command runs without."""
     environment = {name: value for name, value in os.environ.items() if name != FOLDER}
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # it leaves no daemon either
     with ExitStack() as ending:
         try:
             if os.geteuid() != 0:

@@ -1,6 +1,7 @@
 # The config, checked whole before the first job, and what the rules share.
 
 import gc
+import inspect
 import os
 import sys
 from functools import cache
@@ -8,9 +9,9 @@ from functools import cache
 from autoseg.errors import InputError
 from autoseg.files import checksum, to_json
 from autoseg.loss_names import parse_terms, searches_of
-from autoseg.pipeline import figure_runs, figure_searches, flags, load_pipeline, options, table_runs
+from autoseg.pipeline import as_argument, figure_runs, figure_searches, flags, load_pipeline, options, table_runs
 from autoseg.plugins import hand_on
-from autoseg.preflight import check_before_start, check_place
+from autoseg.preflight import check_before_start, check_place, searches_begun_anew
 from autoseg.search import Folder, identity, most_rescored, settings_of, total_steps
 from autoseg.versions import PREPARE_VERSION, SEARCH_VERSION, TRAINING_VERSION
 
@@ -20,6 +21,10 @@ try:
     check_place(f"results/{P.name}")  # Snakemake itself looks into it next
 except InputError as error:
     sys.exit(f"autoseg: {error}")
+
+if workflow.is_main_process:
+    for remark in searches_begun_anew(P, f"results/{P.name}"):
+        print(f"autoseg: {remark}", file=sys.stderr)
 
 # Thousands of jobs are planned, and none of them is garbage: looking for it is an eighth of the time.
 gc.disable()
@@ -62,6 +67,12 @@ onstart:
         sys.exit(f"autoseg: {error}")
     check_cluster()
     note_start()
+
+
+def known(function):
+    """Note a function's arguments with it: Snakemake asks for them again and again for every job."""
+    function.__signature__ = inspect.signature(function)
+    return function
 
 
 def task_arguments(dataset, network, weights, settings, conventions):
@@ -164,11 +175,15 @@ def trial_data(search):
 
 @cache
 def trial_task(search):
-    """Return the arguments of a search's trainings."""
+    """Return a search's folder, the arguments of its trainings, and what tells their initial weights from others."""
     plan = P.searches[search]
     proxy = P.proxies[plan.proxy]
     settings, conventions = P.proxy_training(search), P.search(search).conventions
-    return task_arguments(plan.dataset, proxy.network, proxy.weights, settings, conventions)
+    return {
+        "folder": f"{OUT}/searches/{search}",
+        "task": task_arguments(plan.dataset, proxy.network, proxy.weights, settings, conventions),
+        "weights": weights_of(proxy.weights),
+    }
 
 
 # -------------------------------------------------------------------------------------------------------------- runs

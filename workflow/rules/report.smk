@@ -29,7 +29,7 @@ rule table:
         ENV
     params:
         searches=searches_folder,
-        table=lambda w: to_json(with_targets(P.tables[w.table], METRICS).model_dump()),
+        table=lambda w: as_argument(with_targets(P.tables[w.table], METRICS)),
         stem=lambda w, output: output.md.removesuffix(".md"),
     shell:
         "autoseg table {input:q} --table {params.table:q} --searches {params.searches} --out {params.stem:q} 2> {log:q}"
@@ -57,7 +57,7 @@ rule figure:
         mem_mb=lambda w, attempt: 8000 * attempt,
     params:
         results=results_folder,
-        figure=lambda w: to_json(P.figures[w.figure].model_dump()),
+        figure=lambda w: as_argument(P.figures[w.figure]),
         window=lambda w: figure_window(P.figures[w.figure]),
         stem=lambda w, output: output.png.removesuffix(".png"),
     shell:
@@ -82,6 +82,6 @@ rule make_report:
         results=results_folder,
         config_file=lambda w, input: flags({"config_file": CONFIG_FILE or None}),
         # Without what changes no result: that should not make a report out of date.
-        config=lambda w: to_json(P.model_dump(mode="json", exclude={"workers"}, exclude_defaults=True)),
+        config=lambda w: as_argument(P, exclude={"workers"}, exclude_defaults=True),
     shell:
         "autoseg report --config {params.config:q} {params.config_file} --results {params.results} --out {output:q} 2> {log:q}"

