@@ -315,7 +315,9 @@ def test_the_readmes_figures_are_those_of_the_benchmarks():
     assert len(figures) > 8
     gain = re.search(r"gains (\S+) points of\s+mIoU", readme)
     assert gain
-    for figure in [*figures, gain[1]]:
+    spreads = re.findall(r"\d+\.\d ± \d+\.\d", readme)
+    assert len(spreads) == 2  # of the demo, under its picture
+    for figure in [*figures, gain[1], *spreads]:
         assert re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", measured), figure
 
 
