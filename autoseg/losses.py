@@ -23,7 +23,18 @@ from autoseg.metrics import check_ignore_index, edges
 from autoseg.surrogate_json import Surrogate, parse_conventions, resolve
 from autoseg.surrogates import SurrogateLoss, check_batch, ranks
 
-__all__ = ["HAND_MADE", "LossSum", "build_loss", "loss_identity", "parse_terms"]
+__all__ = [
+    "HAND_MADE",
+    "CrossEntropy",
+    "Dice",
+    "DistancePenalisedCE",
+    "LossSum",
+    "LovaszSoftmax",
+    "StructuralSimilarity",
+    "build_loss",
+    "loss_identity",
+    "parse_terms",
+]
 
 
 class _Loss(nn.Module):
@@ -284,11 +295,11 @@ def loss_identity(spec: str, searched: Mapping[str, str] | None = None) -> list[
     """
     found: list[Any] = []
     for weight, name in parse_terms(spec):
-        path = (searched or {}).get(name.removeprefix("searched:")) if name.startswith("searched:") else name
-        if path and path.endswith(".json"):
-            found.append([weight, Surrogate.load(path).model_dump(exclude={"source"})])
-        else:
-            found.append([weight, name])
+        kind, _, rest = name.partition(":")
+        file = name if name.endswith(".json") else None
+        if kind.lower() == "searched":
+            file = (searched or {}).get(rest)
+        found.append([weight, Surrogate.load(file).model_dump(exclude={"source"}) if file else name])
     return found
 
 

@@ -1,8 +1,10 @@
 """Segmentation networks by name, on smp and timm: an encoder, a decoder, and an FCN auxiliary head while training.
 
-network = build_network("deeplabv3plus-r101", num_classes=21, weights="imagenet")
-network.train()(images)   # (logits, auxiliary logits), both at the size of the images
-network.eval()(images)    # logits
+>>> network = build_network("small", num_classes=21)  # or "deeplabv3plus-r101", with weights="imagenet"
+>>> images = torch.zeros(2, 3, 40, 56)
+>>> logits, auxiliary = network.train()(images)  # both at the size of the images
+>>> network.eval()(images).shape == logits.shape == auxiliary.shape == (2, 21, 40, 56)
+True
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ def _plain_markdown(text: str) -> str:
 
 def pages() -> dict[str, str]:
     """Return every file that is written from code, by its place below the project's folder."""
-    return {SCHEMA: to_json(schema()) + "\n", REFERENCE: config_reference(), COMMANDS: cli_reference()}
+    return {SCHEMA: to_json(schema()), REFERENCE: config_reference(), COMMANDS: cli_reference()}
 
 
 def write(root: Path) -> None:

@@ -354,12 +354,17 @@ _DRAW = "ppo2:draw"
 class PPO2Sampler(BaseSampler):
     """Auto Seg-Loss's parameter search as an Optuna sampler: steps of M trials around a mean that PPO2 moves.
 
-    ```python
-    space = {"x": FloatDistribution(0, 1), "y": FloatDistribution(0, 1)}
-    study = optuna.create_study(direction="maximize", sampler=PPO2Sampler(space, trials_per_step=8, steps=20))
-    study.optimize(lambda t: -((t.suggest_float("x", 0, 1) - t.suggest_float("y", 0, 1) - 0.2) ** 2), n_trials=8 * 20)
-    study.sampler.best_mean(study)
-    ```
+    >>> import optuna
+    >>> from optuna.distributions import FloatDistribution
+    >>> optuna.logging.set_verbosity(optuna.logging.WARNING)
+    >>> space = {"x": FloatDistribution(0, 1), "y": FloatDistribution(-5, 5)}
+    >>> study = optuna.create_study(direction="maximize", sampler=PPO2Sampler(space, trials_per_step=8, steps=20))
+    >>> study.optimize(
+    ...     lambda t: -((t.suggest_float("x", 0, 1) - 0.7) ** 2) - (t.suggest_float("y", -5, 5) / 10) ** 2, n_trials=160
+    ... )
+    >>> best = study.sampler.best_mean(study)
+    >>> bool(abs(best.mean["x"] - 0.7) < 0.05 and abs(best.mean["y"]) < 0.5)
+    True
 
     The answer is `best_mean(study)`, not `study.best_trial`, which under noise is only the luckiest sample.
 
@@ -407,17 +412,6 @@ class PPO2Sampler(BaseSampler):
             range, so that the answer comes as near as .23 sigma to an edge (with `baseline="mu"`, .8 sigma).
         pick: "best" answers with the step of the best average score (paper); "last" with the newest policy, which
             no trial has sampled yet.
-
-    >>> import optuna
-    >>> optuna.logging.set_verbosity(optuna.logging.WARNING)
-    >>> space = {"x": FloatDistribution(0, 1), "y": FloatDistribution(-5, 5)}
-    >>> study = optuna.create_study(direction="maximize", sampler=PPO2Sampler(space, trials_per_step=8, steps=20))
-    >>> study.optimize(
-    ...     lambda t: -((t.suggest_float("x", 0, 1) - 0.7) ** 2) - (t.suggest_float("y", -5, 5) / 10) ** 2, n_trials=160
-    ... )
-    >>> best = study.sampler.best_mean(study)
-    >>> bool(abs(best.mean["x"] - 0.7) < 0.05 and abs(best.mean["y"]) < 0.5)
-    True
     """
 
     def __init__(

@@ -575,7 +575,7 @@ class Folder:
         scores = self.scores(step)
         for score in scores:
             if score.metric != metric:
-                path = self.step(step) / f"trial-{score.number}.json"
+                path = self.score_path(step, score.number)
                 raise InputError(f"{path}: holds a score of {score.metric}, but this search is for {metric}.")
         return record(proposals, scores, str(self.step(step)))
 
@@ -584,7 +584,7 @@ class Folder:
         scores = []
         for path in sorted(self.step(step).glob("trial-*.json")):
             score = parse(TrialScore, read_json(path), path)
-            if path.name != f"trial-{score.number}.json":
+            if path != self.score_path(step, score.number):
                 raise InputError(
                     f"{path}: holds the score of trial {score.number}; the name and the number must agree."
                 )

@@ -88,8 +88,8 @@ def api() -> str:
         parts += [f"## {module}\n", _docstring(tree)]
         for node in _public(tree):
             if isinstance(node, ast.ClassDef):
-                parts += [f"### class {node.name}\n", _signature(f"{module}.{node.name}", _initialiser(node))]
-                parts.append(_docstring(node))
+                made = _fields(f"{module}.{node.name}", node) or _signature(f"{module}.{node.name}", _initialiser(node))
+                parts += [f"### class {node.name}\n", made, _docstring(node)]
                 for method in _public(node):
                     parts += [_signature(f"{node.name}.{method.name}", method), _docstring(method)]
             else:
@@ -98,10 +98,24 @@ def api() -> str:
 
 
 def _public(parent: Any) -> Iterator[Any]:
+    """Yield the classes and functions with a docstring that are for users: those in `__all__`, where there is one."""
+    chosen = [node.value for node in parent.body if isinstance(node, ast.Assign) and _names(node) == ["__all__"]]
     for node in parent.body:
         wanted = isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
-        if wanted and ast.get_docstring(node):
+        if wanted and ast.get_docstring(node) and all(node.name in ast.literal_eval(names) for names in chosen):
             yield node
+
+
+def _names(node: ast.Assign) -> list[str]:
+    return [getattr(target, "id", "") for target in node.targets]
+
+
+def _fields(name: str, node: ast.ClassDef) -> str:
+    """Return how a data class is made."""
+    if not any("dataclass" in ast.unparse(each) for each in node.decorator_list):
+        return ""
+    fields = [ast.unparse(part) for part in node.body if isinstance(part, ast.AnnAssign)]
+    return f"```python\n{name}({', '.join(fields)})\n```\n"
 
 
 def _initialiser(node: ast.ClassDef) -> Any:
@@ -133,9 +147,10 @@ def _block(block: str) -> str:
         return f"```pycon\n{block}\n```"
     if "```" in block:
         return block
-    block = block.replace("<", "&lt;").replace("](", "]\\(")  # N[0, 1](mu) is no link
+    block = re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", block)
+    block = block.replace("](", "]\\(")  # N[0, 1](mu) is no link
     if first not in ("Args:", "Returns:", "Raises:"):
         return block
     items = re.sub(r"\n {8,}", " ", block.partition("\n")[2])
-    named = re.sub(r"^ {4}(\w+):", r"- `\1`:", items, flags=re.MULTILINE)
+    named = re.sub(r"^ {4}(\w[\w, ]*):", r"- `\1`:", items, flags=re.MULTILINE)
     return f"*{first.rstrip(':')}*\n\n{named}"

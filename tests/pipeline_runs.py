@@ -63,9 +63,9 @@ def with_config(folder: Path, config: dict[str, Any]) -> tuple[str, str]:
     return "--configfile", str(path)
 
 
-def planned(folder: Path, *arguments: str) -> dict[str, int]:
+def planned(folder: Path, *arguments: str, **variables: str) -> dict[str, int]:
     """Return how many jobs of each rule would run."""
-    done = snakemake(folder, "-n", "--quiet", "rules", *arguments)
+    done = snakemake(folder, "-n", "--quiet", "rules", *arguments, **variables)
     assert done.returncode == 0, done.stdout
     _, _, table = done.stdout.partition("Job stats:\n")
     rows = (line.split() for line in table.partition("\n\n")[0].splitlines()[2:])

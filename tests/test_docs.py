@@ -11,15 +11,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import yaml
+from pages import Block, blocks, commands
 from pipeline_runs import environment
 
 from autoseg.cli import build_parser, main
 from autoseg.config import load_search
 from autoseg.pipeline import load_pipeline
+from autoseg.search import most_rescored
 from autoseg.surrogate_json import PUBLISHED, published
 
 ROOT = Path(__file__).parents[1]
@@ -27,33 +28,11 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "results/READM
 PAGES += sorted((ROOT / "docs").glob("*.md"))
 
 
-class Block(NamedTuple):
-    """A fenced block: where, of what language, its text, and the file it is, where the line before names one."""
-
-    page: str
-    language: str
-    text: str
-    file: str | None
-
-
-def blocks(page: Path) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    fences = re.finditer(r"(?:`([\w.-]+)`:\n\n)?^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    return [Block(page.relative_to(ROOT).as_posix(), fence[2], fence[3], fence[1]) for fence in fences]
-
-
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 
 
 def of(language: str, *pages: str) -> list[Block]:
     return [block for block in BLOCKS if block.language == language and (not pages or block.page in pages)]
-
-
-def commands(text: str) -> list[str]:
-    """Return the commands of a block, without remarks and the line breaks within them."""
-    joined = re.sub(r"\\\n\s*", "", text)
-    lines = [re.sub(r"\s+#.*$", "", line).strip() for line in joined.splitlines()]
-    return [" ".join(command.split()) for line in lines for command in line.split(" && ") if command]
 
 
 def test_every_block_says_what_it_is():
@@ -75,8 +54,38 @@ def test_the_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypa
 
 def test_no_page_with_programs_is_forgotten():
     here = {"README.md", "docs/losses.md", "docs/own-data.md"}
-    elsewhere = {"docs/data.md"}  # tests/data/test_data_docs.py, on a data set made for it
+    # tests/data/test_data_docs.py, on a data set made for it; tests/test_distribution.py, with an installed package
+    elsewhere = {"docs/data.md", "docs/searches.md"}
     assert {block.page for block in of("python")} == here | elsewhere
+
+
+# ------------------------------------------------------------------------------------------ what commands are run on
+
+make_images = runpy.run_path(str(ROOT / "examples/search_own_folder.py"))["make_up"]  # a folder of one's own
+
+# All that is not to the letter: less of everything.
+SMALLER = {
+    "steps: 4": "steps: 1",
+    "trials_per_step: 8": "trials_per_step: 2",
+    "iterations=60": "iterations=2 --set workers=0",
+    "iterations: 60": "iterations: 2",
+    "iterations: 150": "iterations: 2",
+    "batch_size=8": "batch_size=2",
+    "batch_size: 8": "batch_size: 2",
+    "--workers 2": "--workers 1",
+    "--cores all": "--cores 1",
+}
+
+
+def smaller(text: str) -> str:
+    for long, short in SMALLER.items():
+        text = text.replace(long, short)
+    return text
+
+
+def environ(*folders: Path) -> dict[str, str]:
+    """Return an environment where autoseg is the one under test, and modules in some folders are found."""
+    return environment(PYTHONPATH=os.pathsep.join(map(str, [ROOT, *folders])))
 
 
 # ----------------------------------------------------------------------------------------------------------- commands
@@ -85,6 +94,9 @@ def test_no_page_with_programs_is_forgotten():
 RUN = {
     "autoseg prepare folder --root my_images --classes my_images/classes.txt --out results/data/mine",
     "autoseg split results/data/mine --hold-out 0.25",
+    "echo '{metric: mIoU, preset: annealed, steps: 4, trials_per_step: 8}' > search.yaml",
+    "autoseg search results/searches/mine --config search.yaml --data results/data/mine --network small "
+    "--set iterations=60 --set batch_size=8 --workers 2",
     "autoseg init paper",
     "cd paper",
     "autoseg loss show mIoU",
@@ -130,8 +142,8 @@ ELSEWHERE = {
     "autoseg search results/searches/toy --config search.yaml --data results/data/demo --network small --workers 2": (
         "as in docs/own-data.md, which is followed below"
     ),
-    "autoseg search results/searches/mine --config search.yaml --data results/data/mine --network small --workers 2": (
-        "as in docs/own-data.md, which is followed below"
+    "autoseg search results/searches/toy --config search.yaml --objective my_task:train_and_score --workers 2": (
+        "tests/test_distribution.py, with an installed package"
     ),
     "autoseg train --processes 4 --loss published:mIoU --data results/data/voc --out results/runs/voc-miou "
     "--set batch_size=32": "a GPU's work; tests/test_runs.py has two processes",
@@ -153,11 +165,14 @@ def test_every_command_is_one_that_the_parser_takes(command):
     build_parser().parse_args(shlex.split(command)[1:])
 
 
-def test_the_readmes_commands_on_own_images_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_readmes_commands_on_own_images_run(tmp_path):
     make_images(tmp_path / "my_images", 8)
-    for command in commands(of("sh", "README.md")[1].text)[:2]:
-        assert main(shlex.split(command)[1:]) == 0, command
+    text = smaller(of("sh", "README.md")[1].text)
+    done = subprocess.run(
+        ["sh", "-e", "-c", text], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "results/searches/mine/surrogate.json").read_text())["metric"] == "mIoU"
 
 
 @pytest.mark.parametrize("page", ["docs/losses.md", "docs/tables.md"])
@@ -188,16 +203,29 @@ def test_every_config_is_valid(tmp_path):
         content = yaml.safe_load(block.text)
         if block.page == "docs/own-data.md":
             continue  # its metric is known only where the page is followed
-        if "tables" in content:
-            load_pipeline(content, block.page)
-        elif "metric" in content:
+        if block.page == "docs/pipeline.md":
+            continue  # parts of the demo's, see below
+        if "metric" in content:
             (tmp_path / "search.yaml").write_text(block.text)
             load_search(tmp_path / "search.yaml")
         else:
             rules = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
             assert all(f"rule {name}:" in rules for name in content["set-resources"])
-        kinds.append(next(key for key in ("tables", "metric", "set-resources") if key in content))
-    assert set(kinds) == {"tables", "metric", "set-resources"}
+        kinds.append(next(key for key in ("metric", "set-resources") if key in content))
+    assert set(kinds) == {"metric", "set-resources"}
+
+
+def test_the_tutorial_explains_the_demos_config_to_the_letter():
+    demo = (ROOT / "workflow/config/demo.yaml").read_text()
+    title, _, body = demo.partition("\n")
+    assert title.startswith("# ")
+    assert "\n".join(block.text for block in of("yaml", "docs/pipeline.md")) == body
+    pipeline = load_pipeline(yaml.safe_load(demo), "demo.yaml")
+    searches = map(pipeline.search, pipeline.searches)
+    trainings = sum(search.steps * search.trials_per_step + most_rescored(search) for search in searches)
+    text = (ROOT / "docs/pipeline.md").read_text()
+    assert f"{trainings} short trainings" in text
+    assert f"{len(pipeline.runs)} runs" in text
 
 
 def test_every_json_is_json():
@@ -207,32 +235,12 @@ def test_every_json_is_json():
 # ----------------------------------------------------------------------------------------- docs/own-data.md, followed
 
 
-make_images = runpy.run_path(str(ROOT / "examples/search_own_folder.py"))["make_up"]  # the folder it begins with
-
-
-# All that is not to the letter: less of everything.
-SMALLER = {
-    "steps: 4": "steps: 1",
-    "trials_per_step: 8": "trials_per_step: 2",
-    "iterations=60": "iterations=2",
-    "iterations: 60": "iterations: 2",
-    "iterations: 150": "iterations: 2",
-    "batch_size=8": "batch_size=2",
-    "batch_size: 8": "batch_size: 2",
-    "--workers 2": "--workers 1",
-    "--cores all": "--cores 1",
-}
-
-
 def follow(folder: Path, upto: str | None = None) -> str:
     """Do what the page says, in its order, up to a command; return what was printed."""
     make_images(folder / "my_images", 8)
-    environ = environment(PYTHONPATH=os.pathsep.join([str(ROOT), str(folder)]))
     shown = ""
     for block in blocks(ROOT / "docs/own-data.md"):
-        text = block.text
-        for long, short in SMALLER.items():
-            text = text.replace(long, short)
+        text = smaller(block.text)
         if block.file:
             (folder / block.file).write_text(text)
         elif block.language in ("python", "sh"):
@@ -241,7 +249,12 @@ def follow(folder: Path, upto: str | None = None) -> str:
                 if upto and shlex.join(arguments).endswith(upto):
                     return shown
                 done = subprocess.run(
-                    [sys.executable, *arguments], cwd=folder, env=environ, capture_output=True, text=True, check=False
+                    [sys.executable, *arguments],
+                    cwd=folder,
+                    env=environ(folder),
+                    capture_output=True,
+                    text=True,
+                    check=False,
                 )
                 assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
                 shown += done.stdout
@@ -285,8 +298,13 @@ def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path):
         loaded = re.findall(r"<(?:script|img|link|iframe)[^>]*(?:src|href)=\"([^\"]+)\"", page.read_text())
         assert loaded
         assert not [place for place in loaded if "//" in place], page
+        assert "&amp;lt;" not in page.read_text(), page  # escaped twice
     for sheet in (tmp_path / "site").rglob("*.css"):
         assert not re.findall(r"url\(['\"]?(?:https?:)?//", sheet.read_text()), sheet
+    api = (tmp_path / "site/api.html").read_text()
+    assert "autoseg.losses.build_loss" in re.sub("<[^>]+>", "", api)
+    assert "check_ignore_index" not in api  # not in `__all__`
+    assert "<code>monotone, truth_table</code>: the two constraints" in api
     shutil.rmtree(tmp_path / "site")
 
 
@@ -298,11 +316,26 @@ def test_the_readmes_figures_are_those_of_the_benchmarks():
     gain = re.search(r"gains (\S+) points of\s+mIoU", readme)
     assert gain
     spreads = re.findall(r"\d+\.\d ± \d+\.\d", readme)
-    assert spreads
+    assert len(spreads) == 2  # of the demo, under its picture
     for figure in [*figures, gain[1], *spreads]:
         assert re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", measured), figure
+
+
+def test_the_data_pages_figures_are_those_of_the_benchmark():
+    measured = re.search(r"from the packed cache \| (\d+)", (ROOT / "benchmarks/README.md").read_text())
+    text = (ROOT / "docs/data.md").read_text()
+    assert f"about {measured[1]} proxy samples a second" in text
+    assert f"batch 32 needs {32_000 / int(measured[1]):.0f} ms of one core" in text
 
 
 def test_the_published_curves_are_named():
     text = (ROOT / "docs/losses.md").read_text()
     assert all(f"`{name}`" in text for name in PUBLISHED)
+
+
+def test_every_module_has_its_place_in_the_architecture():
+    text = (ROOT / "docs/architecture.md").read_text()
+    modules = {path.name for path in (ROOT / "autoseg").glob("*.py")} - {"__init__.py", "__main__.py"}
+    named = set(re.findall(r"[`/](\w+\.py)`", text))
+    assert modules <= named, modules - named
+    assert named <= modules, named - modules

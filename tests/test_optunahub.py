@@ -54,7 +54,10 @@ def test_it_has_all_that_the_hub_asks_for(registry):
     matter = yaml.safe_load(front)
     assert set(matter) == {"author", "title", "description", "tags", "optuna_versions", "license"}
     assert "sampler" in matter["tags"]
-    assert all(isinstance(version, str) for version in matter["optuna_versions"])
+    pins = (ROOT / "envs/constraints.txt").read_text().split()
+    assert [f"optuna=={version}" for version in matter["optuna_versions"]] == [
+        pin for pin in pins if pin.startswith("optuna==")
+    ]
     assert matter["license"] == "MIT License"
     assert "PPO2Sampler" in text.split("## Class or Function Names")[1].split("##")[0]
     assert (package / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()

@@ -69,6 +69,17 @@ def test_the_command_line_explains_itself():
     assert "Traceback" not in wrong.stderr
 
 
+def test_a_package_that_only_an_extra_brings_is_missed_in_a_sentence(tmp_path):
+    """As after `pip install .`, which brings losses, metrics and the sampler alone."""
+    code = (
+        "import sys; sys.modules['cv2'] = None; from autoseg.cli import main; "
+        f"sys.exit(main(['prepare', 'synthetic', '--out', {str(tmp_path / 'data')!r}]))"
+    )
+    done = run("-c", code)
+    assert done.returncode == 2
+    assert done.stderr == "autoseg prepare: needs the package cv2; `pip install 'autoseg[all]'` brings it.\n"
+
+
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "folder" / "a.json"
     write_json(path, {"b": 1, "a": 0.1})

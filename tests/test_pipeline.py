@@ -16,7 +16,7 @@ from autoseg.networks import NETWORKS
 from autoseg.pipeline import Run, load_pipeline
 from autoseg.reference import pages, schema
 from autoseg.search import search_space, settings_of
-from tests.pipeline_runs import CONFIGS, ROOT, TINY, changed, content, snakemake, with_config
+from tests.pipeline_runs import CONFIGS, ROOT, TARGETS, TINY, changed, content, snakemake, with_config
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
@@ -95,6 +95,15 @@ def test_names_of_runs_are_safe_and_differ():
 def test_every_config_plans(path, tmp_path):
     done = snakemake(tmp_path, "-n", "--quiet", "all", "--configfile", str(path))
     assert done.returncode == 0, done.stdout
+
+
+def test_every_target_that_the_page_names_plans(tmp_path):
+    parts = (ROOT / "docs/pipeline.md").read_text().split("## Parts of it\n")[1].split("\n## ")[0]
+    targets = re.findall(r"`([a-z]+)`", "".join(line.split("|")[1] for line in parts.splitlines() if line[:1] == "|"))
+    assert sorted(["all", *targets]) == sorted(TARGETS)
+    done = snakemake(tmp_path, *targets, "-n", "--quiet", "rules", "--configfile", str(TINY))
+    assert done.returncode == 0, done.stdout
+    assert all(re.search(rf"^{target} +1$", done.stdout, re.MULTILINE) for target in targets), done.stdout
 
 
 def test_a_wrong_key_stops_the_pipeline_before_its_first_job(tmp_path):
@@ -186,6 +195,9 @@ def test_the_paper_is_whole():
     paper = load_pipeline(content("paper"), "paper.yaml")
     assert len(paper.searches) == 46
     assert len(paper.runs) == 62
+    for page in ("README.md", "docs/pipeline.md", "workflow/config/README.md"):
+        text = " ".join((ROOT / page).read_text().split())
+        assert re.search(r"\b46 searches\b.*\b62 runs\b", text), page
     assert all(paper.search(name).preset == "paper" for name in paper.searches if "random" not in name)
     sizes = [settings_of(paper.search(name)) for name in paper.searches]
     assert {(settings.steps, settings.trials_per_step) for settings in sizes} == {(20, 32)}
@@ -200,6 +212,17 @@ def test_the_paper_is_whole():
     assert settings_of(release.search("voc-mIoU-random-0")).steps == 12
     assert release.run_training("r101", 0).iterations == 10000
     assert release.run_training("r101-cityscapes", 0).iterations == 40000
+
+
+def test_the_papers_jobs_are_as_many_as_the_page_says():
+    paper, jobs = load_pipeline(content("paper"), "paper.yaml"), 0
+    for name, plan in paper.searches.items():
+        steps, trials = settings_of(paper.search(name)).steps, settings_of(paper.search(name)).trials_per_step
+        assert (steps, paper.chunks(name, trials), plan.trials_per_job) == (20, 8, 4)
+        jobs += steps * (1 + 8) + 1  # ask and chunks, then select
+    jobs += 2 * len(paper.datasets) + 2 * len(paper.runs) + len(paper.tables) + len(paper.figures) + 1
+    text = " ".join((ROOT / "docs/pipeline.md").read_text().split())
+    assert f"20 steps in 8 jobs of 4 trials each, and 62 runs: some {round(jobs, -2):,} jobs" in text
 
 
 def test_schema_and_reference_are_what_the_models_say():

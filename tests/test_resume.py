@@ -15,6 +15,7 @@ import pytest
 
 from autoseg.cli import main
 from tests.pipeline_runs import (
+    ROOT,
     TINY,
     changed,
     command,
@@ -98,9 +99,34 @@ MORE = {"kind": "synthetic", "options": {"train": 8, "val": 2, "size": 48}, "pro
 )
 def test_a_changed_key_runs_what_follows_from_it_and_nothing_else(finished, key, value, jobs):
     config = changed(content("tiny"), *key.split("."), value)
+    assert planned(finished, *with_config(finished, config)) == counts(jobs)
+
+
+def counts(jobs: str) -> dict[str, int]:
+    """Return the number of jobs of each rule, as it is written above."""
     words = jobs.split()
-    expected = dict(zip(words[::2], map(int, words[1::2]), strict=True))
-    assert planned(finished, *with_config(finished, config)) == expected
+    return dict(zip(words[::2], map(int, words[1::2]), strict=True))
+
+
+def test_another_version_of_an_algorithm_makes_its_results_again(finished, tmp_path):
+    """A newer package: its training gives other weights."""
+    (tmp_path / "sitecustomize.py").write_text("from autoseg import versions\n\nversions.TRAINING_VERSION += 1\n")
+    jobs = "ask 2 trials 10 rescore 1 select 2 train 4 evaluate 4 table 2 figure 6 make_report 1"
+    assert planned(finished, "--configfile", str(TINY), PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}") == counts(jobs)
+
+
+def test_lost_weights_and_trials_are_not_missed_but_a_whole_run_or_search_is(finished, tmp_path):
+    copied(finished, tmp_path)
+    run, search = (tmp_path / "results/tiny" / name for name in ("runs/scenes/tiny/ce/seed-0", "searches/mAcc"))
+    (run / "weights.safetensors").unlink()
+    (search / "step-001/trial-0.json").unlink()
+    assert planned(tmp_path, "--configfile", str(TINY)) == {}
+    shutil.rmtree(run)
+    jobs = "train 1 evaluate 1 table 1 figure 2 make_report 1"
+    assert planned(tmp_path, "--configfile", str(TINY)) == counts(jobs)
+    shutil.rmtree(search)
+    jobs = "ask 2 trials 6 rescore 1 select 1 train 2 evaluate 2 table 1 figure 4 make_report 1"
+    assert planned(tmp_path, "--configfile", str(TINY)) == counts(jobs)
 
 
 def test_a_plan_says_which_searches_begin_anew(finished, tmp_path):

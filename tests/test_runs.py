@@ -68,6 +68,7 @@ def test_a_finished_run_is_trained_again_only_if_something_it_depends_on_changed
     file, searched = str(tmp_path / "surrogate.json"), {"searched": {"toy": str(tmp_path / "surrogate.json")}}
     assert trained_again(file)
     assert not trained_again("searched:toy", searched)  # the same curves, wherever they lie
+    assert not trained_again("Searched:toy", searched)
     SurrogateLoss.published("mIoU-paper").save(tmp_path / "surrogate.json")
     assert trained_again(file)
     (tmp_path / "run/weights.safetensors").write_bytes(b"damaged")

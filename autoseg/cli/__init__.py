@@ -58,6 +58,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"autoseg {args.verb}: {error}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        if (error.name or "autoseg").partition(".")[0] == "autoseg":
+            raise  # a mistake of ours, not of the installation
+        print(
+            f"autoseg {args.verb}: needs the package {error.name}; `pip install 'autoseg[all]'` brings it.",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         print(f"autoseg {args.verb}: stopped; the same command goes on.", file=sys.stderr)
         return 130  # what a shell says of a program that Ctrl-C ended

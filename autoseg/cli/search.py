@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--objective and --data: give one, who trains the trials is either a function or the task.")
     objective = args.objective or _proxy(args)
     chosen = run_search(args.folder, search, objective, args.workers, progress=not args.quiet)
-    print(chosen.source)
+    print(f"{args.folder}/surrogate.json: {chosen.source}")
 
 
 def _proxy(args: argparse.Namespace) -> ProxyObjective:

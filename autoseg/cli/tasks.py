@@ -20,7 +20,7 @@ def add_task_arguments(parser: argparse.ArgumentParser, protocol: str) -> None:
     group.add_argument("--network", default="deeplabv3plus-r50", help="by name (default deeplabv3plus-r50)")
     group.add_argument("--weights", help="of the encoder: imagenet, a file, or none (default none)")
     group.add_argument(
-        "--protocol", default=protocol, help=f"training settings by name (default {protocol}); see docs/training.md"
+        "--protocol", default=protocol, help=f"training settings by name (default {protocol}); see docs/config.md"
     )
     group.add_argument(
         "--set",

@@ -120,8 +120,8 @@ class PhotometricDistortion(A.ImageOnlyTransform):
 class Augmentation:
     """What a training sample goes through: `ScaledCrop` with its options, flip, photometric distortion.
 
-    The proxy task of the paper is `Augmentation(short_side=128, crop=(128, 128))` on the cache, its retraining on VOC
-    `Augmentation(short_side=512, crop=(512, 512))` on the original files.
+    The paper's proxy task is `Augmentation(short_side=128, crop=(128, 128))` on the cache, the release's retraining on
+    VOC `Augmentation(short_side=512, crop=(512, 512))` on the original files.
     """
 
     def __init__(

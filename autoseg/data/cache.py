@@ -14,7 +14,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from autoseg.data.model import CacheLayout, Slot
+from autoseg.data.model import CacheLayout
 from autoseg.data.reading import Array
 from autoseg.problems import ProblemError
 
@@ -84,13 +84,6 @@ class Cache:
     def __del__(self) -> None:
         if getattr(self, "_file", None) is not None:
             os.close(self._file)  # type: ignore[arg-type]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._slots
-
-    def slot(self, name: str) -> Slot:
-        """Return where a sample lies."""
-        return self._slots[name]
 
     def read(self, name: str) -> tuple[Array, Array]:
         """Return image (H, W, 3) and mask (H, W) of a sample: read-only views of the mapped file."""

@@ -153,7 +153,7 @@ class SplitStatistics(Part):
 
 
 class Statistics(FileModel):
-    """`statistics.json`: class statistics per split (the class-weighted losses read it)."""
+    """`statistics.json`: class statistics per split, to be looked at; nothing is computed from them."""
 
     SCHEMA: ClassVar[str] = "autoseg.statistics"
 

@@ -431,7 +431,7 @@ def test_doctor_notices_what_changed_after_preparing(tree, tmp_path):
     data = prepare(find(root), tmp_path / "out", short_side=128)
     assert check_prepared(data) == []
     packed = tmp_path / "out/cache-128.bin"
-    slot = data.cache(128).slot("train/big_07")
+    (slot,) = (slot for slot in data.cache(128).layout.slots if slot.id == "train/big_07")
     with open(packed, "r+b") as file:
         file.seek(slot.offset + slot.nbytes - 1)
         file.write(b"\x07")

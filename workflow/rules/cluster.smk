@@ -10,14 +10,14 @@ elif "slurm-jobstep" not in sys.argv:
 
 
 def needs(attempts):
-    """Return what the jobs of this run ask for, by partition and account, at their last attempt."""
+    """Return what the jobs ask for, by partition and account: the last attempt's time, and the first one's memory."""
     found = {}
     for job in workflow.dag.needrun_jobs():
         if not job.is_local:
             first, job.attempt = job.attempt, attempts
-            asked = {key: job.resources.get(key) for key in ("gpu", "runtime", "mem_mb")}
+            asked = {key: job.resources.get(key) for key in ("gpu", "runtime")}
             job.attempt = first
-            mem = job.resources.get("mem_mb")
+            mem = job.resources.get("mem_mb")  # of the first attempt: few jobs ever need the last one's
             place = [str(job.resources.get(key) or "") for key in ("slurm_partition", "slurm_account")]
             before = found.get(tuple(place), slurm.Need(*place, gpus=0))
             found[tuple(place)] = slurm.Need(
