@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -126,7 +127,7 @@ def _check_account(need: Need) -> Iterator[Problem]:
     if not need.account:
         return
     place = f"slurm_account in {PROFILE}"
-    user = os.environ.get("USER") or str(os.getuid())
+    user = pwd.getpwuid(os.getuid()).pw_name  # as SLURM knows it, also where USER is not set
     try:
         accounts = _ask("sacctmgr", "-nP", "show", "associations", f"user={user}", "format=account").split()
     except InputError:
