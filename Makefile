@@ -57,7 +57,7 @@ optunahub: venv  ## the sampler as a package for OptunaHub, in dist/optunahub
 	$(BIN)/python hub/assemble.py
 
 coverage: venv  ## the test suite, and which lines of autoseg/ it leaves out
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long and not page' --cov=autoseg --cov-report=term-missing:skip-covered
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long and not slurm and not page' --cov=autoseg --cov-report=term-missing:skip-covered
 
 format: venv  ## rewrite the sources in the house style
 	$(BIN)/ruff format .

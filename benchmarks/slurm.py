@@ -29,7 +29,9 @@ def config(steps: int) -> dict:
     proxy = {**tiny["proxies"]["tiny"], "training": {"iterations": 1, "batch_size": 2}}
     search = {"metric": "mIoU", "steps": steps, "trials_per_step": TRIALS}
     plan = {"dataset": "scenes", "proxy": "tiny", "trials_per_job": PER_JOB, "search": search}
-    return {**tiny, "name": "bench", "proxies": {"tiny": proxy}, "searches": {"mIoU": plan}}
+    tables = {"main": {**tiny["tables"]["main"], "rows": ["searched:mIoU"]}}
+    wanted = {"proxies": {"tiny": proxy}, "searches": {"mIoU": plan}, "tables": tables, "figures": {}}
+    return {**tiny, "name": "bench", **wanted}
 
 
 def run(folder: Path, *arguments: str) -> float:

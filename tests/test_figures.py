@@ -23,6 +23,8 @@ from autoseg.paper.figures import (
     gathered,
     parse_figure,
     progress,
+    proxy_figure,
+    search_figure,
     surrogate_figure,
     write_figure,
 )
@@ -37,6 +39,7 @@ from tests.small_task import make_data, small_task
 RUNS = {"dataset": "scenes", "retraining": "tiny", "losses": {"Cross entropy": "ce", "Searched mIoU": "searched:mIoU"}}
 PLANS = {
     "searches": {"kind": "searches", "title": "t", "lines": {"PPO2": ["mIoU"], "other": ["mAcc"]}},
+    "repeats": {"kind": "searches", "lines": {"PPO2": ["mIoU", "mAcc"]}},
     "curves": {"kind": "curves", "searches": ["mIoU", "mAcc"]},
     "surrogate": {"kind": "surrogate", "loss": "searched:mIoU"},
     "published": {"kind": "surrogate", "loss": "published:BF1"},
@@ -63,6 +66,29 @@ def test_a_figure_is_drawn_to_the_same_bytes_again(made, name, tmp_path):
         assert first.startswith(begin)
         assert first == (tmp_path / f"b.{suffix}").read_bytes()
         assert not re.search(rb"20\d\d-\d\d-\d\d", first)  # no dates in it
+
+
+def test_repeats_of_a_search_are_a_band_from_worst_to_best(made):
+    with drawing.style():
+        figure, lacks = search_figure(parse_figure(PLANS["repeats"]), made.folder / "searches")
+    (band,) = figure.axes[0].collections
+    means = [best_so_far(progress(made.search(name)).steps) for name in ("mIoU", "mAcc")]
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert lacks == []
+    assert (heights.min(), heights.max()) == pytest.approx((np.min(means), np.max(means)))
+
+
+def test_the_papers_proxies_stand_beside_ours(tmp_path):
+    config = content("tiny")
+    config["tables"]["proxies"] |= {"paper": "proxies"}
+    results = make_results(config, tmp_path / "results")
+    formats.write(results.filled("proxies")[0], results.folder / "tables/proxies")
+    with drawing.style():
+        figure, lacks = proxy_figure(parse_figure(PLANS["proxies"]), results.folder / "tables/proxies.csv")
+    points = [tuple(float(z[0]) for z in line.get_data()) for line in figure.axes[0].lines if len(line.get_xdata())]
+    assert lacks == []
+    assert (8 * 8.5, 80.97) in points  # eight GPUs for 8.5 hours
+    assert len(points) == 2
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -557,3 +557,9 @@ def test_the_examples_of_the_documentation_are_valid() -> None:
     assert parse(Proposals, proposals, "docs").step == 1
     assert parse(TrialScore, trial, "docs").score == 0.421
     assert parse(TrialTime, took, "docs").number == parse(TrialScore, trial, "docs").number
+
+
+def test_the_first_trial_of_the_releases_steps_is_mu_itself():
+    step = ask(Search(metric="mIoU", preset="release"), [])
+    assert step.trials[0].theta == step.mu
+    assert all(trial.theta != step.mu for trial in step.trials[1:])
