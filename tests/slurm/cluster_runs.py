@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -79,7 +80,14 @@ class Run:
     def _start(self, command: list[str]) -> None:
         with open(self.folder / "log", "a") as log:
             self.process = subprocess.Popen(
-                command, cwd=self.folder, env=self.environment(), stdout=log, stderr=log, text=True
+                command,
+                cwd=self.folder,
+                env=self.environment(),
+                stdout=log,
+                stderr=log,
+                text=True,
+                # As in a terminal: what a shell starts in the background ignores Ctrl-C, and so would this.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
 
     def environment(self) -> dict[str, str]:
