@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -130,13 +130,9 @@ def fill_disk(seen: Story) -> None:
     run.until(lambda: run.seen("train", "searched:mAcc"))  # the last training of all
     failed = {job.id for job in run.jobs() if job.state == "FAILED"}
     filler = run.results / "filler"
-    with open(filler, "wb") as file:
-        try:
-            while True:
-                file.write(bytes(1 << 16))
-                file.flush()
-        except OSError:  # that is the aim
-            pass
+    with open(filler, "wb", buffering=0) as file, suppress(OSError):  # that is the aim
+        while True:
+            file.write(bytes(1 << 16))
     try:
         run.until(lambda: {job.id for job in run.jobs() if job.state == "FAILED"} - failed)
     finally:
