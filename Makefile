@@ -48,7 +48,7 @@ lint: venv  ## ruff (format and lint), mypy, snakefmt and Snakemake's own lint
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --lint --configfile workflow/config/tiny.yaml
 
 reference: venv  ## write the references of config and command line, and the JSON schema, anew
-	$(BIN)/python -m autoseg.reference
+	$(BIN)/python docs/reference.py
 
 docs: venv  ## the documentation as a static site, site/index.html; a broken link is an error
 	$(BIN)/python -m mkdocs build --strict  # --quiet would not see the warnings
@@ -63,7 +63,7 @@ format: venv  ## rewrite the sources in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: bench-metrics bench-losses bench-data bench-search bench-train bench-synthetic bench-dag bench-demo bench-report  ## all benchmarks; each rewrites its section of benchmarks/README.md
+bench: bench-metrics bench-losses bench-data bench-search bench-train bench-shrinking bench-synthetic bench-dag bench-demo bench-report  ## all benchmarks; each rewrites its section of benchmarks/README.md
 
 bench-metrics: venv  ## the six metrics against plain torch and a bare confusion matrix
 	$(BIN)/python -m benchmarks.metrics
@@ -80,6 +80,9 @@ bench-search: venv  ## PPO2 against random, TPE, CMA-ES and GP: regret of the an
 bench-train: venv  ## a whole step of a proxy trial against the bare network; scoring, memory (minutes)
 	$(BIN)/python -m benchmarks.train
 
+bench-shrinking: venv  ## labels and contrast of the proxy task's images against the release's way to shrink them
+	$(BIN)/python -m benchmarks.shrinking
+
 bench-synthetic: venv  ## the published curves against cross entropy on the made-up data set, three seeds (minutes)
 	$(BIN)/python -m benchmarks.synthetic
 
@@ -93,7 +96,7 @@ bench-slurm: venv  ## a search of 640 cheap trials through a SLURM cluster on th
 	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m benchmarks.slurm
 
 bench-report: venv  ## every table and figure of the demo, and its report, anew
-	$(BIN)/python -m benchmarks.tables
+	$(BIN)/python -m benchmarks.report
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -5,14 +5,20 @@
 #   snakemake --cores all searches                          all searches; also: prepare, runs, tables, figures, report
 #
 # results/<name>/                                           <name> is the config's
-#   data/<dataset>/        index.json, statistics.json, cache-*.bin, split.json
-#   searches/<search>/     search.json, step-<t>/proposals.json, step-<t>/trial-<n>.json, rescore/, surrogate.json
+#   data/<dataset>/        index.json, cache-*.bin, split.json
+#   searches/<search>/     step-<t>/proposals.json, step-<t>/trial-<n>.json, rescore/, surrogate.json
 #   runs/<dataset>/<retraining>/<loss>/seed-<n>/            run.json, weights.safetensors, scores.json
 #   tables/<table>.md .csv .tex .html      figures/<figure>.png .svg      report.html
 
 import os
 
-if not workflow.overwrite_configfiles:
+from snakemake.utils import min_version
+
+from autoseg.pipeline.snakemake_private import given_configfiles, is_planned
+
+min_version("9.0")
+
+if not given_configfiles(workflow):
 
     # Only when no configfile was given: Snakemake merges configs key by key, and two would mix.
     configfile: os.path.join(workflow.basedir, "workflow/config/demo.yaml")
@@ -36,48 +42,54 @@ localrules:
     report,
 
 
+SPLITS = [PATHS.split(dataset) for dataset in P.datasets]
+SURROGATES = [PATHS.surrogate(search) for search in P.searches]
+SCORES = [PATHS.scores(run) for run in P.runs]
+TABLES = [PATHS.table(table, ".md") for table in P.tables]
+FIGURES = [PATHS.figure(figure, ".svg") for figure in P.figures]
+
+
 rule all:
     default_target: True
     input:
-        f"{OUT}/report.html",
-        expand("{out}/tables/{table}.md", out=OUT, table=P.tables),
-        expand("{out}/figures/{figure}.svg", out=OUT, figure=P.figures),
-        # Behind the tables anyway; named here, a deleted one is missed and made again.
-        expand("{out}/searches/{search}/surrogate.json", out=OUT, search=P.searches),
-        expand("{out}/runs/{run}/scores.json", out=OUT, run=P.runs),
+        PATHS.report,
+        TABLES,
+        FIGURES,
+        # Tables need these anyway; named here, a deleted one is missed and made again.
+        SURROGATES,
+        SCORES,
 
 
 rule prepare:
     input:
-        expand("{out}/data/{dataset}/split.json", out=OUT, dataset=P.datasets),
+        SPLITS,
 
 
 rule searches:
     input:
-        expand("{out}/searches/{search}/surrogate.json", out=OUT, search=P.searches),
+        SURROGATES,
 
 
 rule runs:
     input:
-        expand("{out}/runs/{run}/scores.json", out=OUT, run=P.runs),
+        SCORES,
 
 
 rule tables:
     input:
-        expand("{out}/tables/{table}.md", out=OUT, table=P.tables),
+        TABLES,
 
 
 rule figures:
     input:
-        expand("{out}/figures/{figure}.svg", out=OUT, figure=P.figures),
+        FIGURES,
 
 
 rule report:
     input:
-        f"{OUT}/report.html",
+        PATHS.report,
 
 
 onsuccess:
-    # A part of it, such as one table, leaves a report as old as it was.
-    if any(job.rule.name == "make_report" for job in workflow.dag.jobs):
-        print(f"Done. Open {OUT}/report.html, or read {OUT}/tables/.")
+    if is_planned(workflow, "make_report"):
+        print(f"Done. Open {PATHS.report}, or read {PATHS.folder}/tables/.")

@@ -1,28 +1,167 @@
-"""What a user can cause, and what a cluster can: the CLI turns them into a sentence and exit code 2 or 75."""
+"""What a user or a cluster can cause: the command line turns it into a sentence and exit code 2 or 75.
+
+An error and a finding of `autoseg doctor` have the same four fields: where, what, expected, cure. Code reads the
+fields; only people read the sentence.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One thing that is wrong, or (a warning) one that is handled but should be known.
+
+    >>> print(Problem("val.txt", "the list is empty", cure="write one id per line"))
+    val.txt: the list is empty; write one id per line.
+    """
+
+    where: str
+    what: str
+    cure: str = ""
+    severity: Literal["error", "warning"] = "error"
+    expected: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        if self.expected:
+            # A question ("did you mean 'mIoU'?") is a sentence of its own.
+            text += f" Expected {self.expected}" if text.endswith("?") else f"; expected {self.expected}"
+        if self.cure:
+            text += f"; {self.cure}"
+        return text if text.endswith(("?", "!", ".")) else f"{text}."
 
 
 class InputError(ValueError):
-    """Bad input: the message names what was given, where, what is expected and what to do."""
+    """Bad input: what was given, where, what is expected, and what to do.
+
+    >>> error = InputError("'mean' is no number", where="search.yaml: steps", expected="a whole number")
+    >>> print(error)
+    search.yaml: steps: 'mean' is no number; expected a whole number.
+    >>> error.where, error.expected
+    ('search.yaml: steps', 'a whole number')
+    """
+
+    def __init__(self, what: str, *, where: str | os.PathLike[str] = "", expected: str = "", cure: str = "") -> None:
+        self.problem = Problem(os.fspath(where), what.removesuffix("."), cure, expected=expected)
+        super().__init__(str(self.problem))
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[str], dict[str, Problem]]:
+        return type(self), (self.what,), {"problem": self.problem}  # worker processes send it with all its fields
+
+    def __str__(self) -> str:
+        return str(self.problem)
+
+    @property
+    def where(self) -> str:
+        """The file, key or argument."""
+        return self.problem.where
+
+    @property
+    def what(self) -> str:
+        """What was found there."""
+        return self.problem.what
+
+    @property
+    def expected(self) -> str:
+        """What would have been right."""
+        return self.problem.expected
+
+    @property
+    def cure(self) -> str:
+        """What to do."""
+        return self.problem.cure
+
+    def at(self, where: str | os.PathLike[str]) -> InputError:
+        """Return the same error with a place around its own.
+
+        >>> print(InputError("is missing", where="root").at("datasets.voc"))
+        datasets.voc: root: is missing.
+        """
+        inside = f": {self.where}" if self.where else ""
+        return InputError(self.what, where=f"{os.fspath(where)}{inside}", expected=self.expected, cure=self.cure)
 
 
 class Preempted(Exception):
     """The work was told to stop (SIGTERM, SIGUSR1); what is done is on disk, and the same command goes on."""
 
 
-def unknown(kind: str, given: str, choices: Iterable[str]) -> InputError:
-    """Return the error for a name that is not known: the nearest known one first, then all.
+def unknown(kind: str, given: str, choices: Iterable[str], *, where: str = "") -> InputError:
+    """Return the error for a name that is not known, with the nearest known one.
 
     >>> print(unknown("metric", "mIuO", ["mIoU", "mAcc"]))
-    unknown metric 'mIuO'; did you mean 'mIoU'? Known: mAcc, mIoU.
+    unknown metric 'mIuO'; did you mean 'mIoU'? Expected one of mAcc, mIoU.
     """
     names = sorted(choices)
     known = [name.lower() for name in names]
     begun = [name for name in known if given and name.startswith(given.lower())]
     near = difflib.get_close_matches(given.lower(), known, n=1) or begun[:1]
-    hint = next((f"; did you mean '{name}'?" for name in names if near and name.lower() == near[0]), ".")
-    return InputError(f"unknown {kind} '{given}'{hint} Known: {', '.join(names)}.")
+    hint = next((f"; did you mean '{name}'?" for name in names if near and name.lower() == near[0]), "")
+    return InputError(f"unknown {kind} '{given}'{hint}", where=where, expected=f"one of {', '.join(names)}")
+
+
+@contextmanager
+def located(where: str | os.PathLike[str]) -> Iterator[None]:
+    """Put a place around the place of an error that the block raises.
+
+    >>> with located("search.yaml"):
+    ...     raise unknown("sampler", "tpee", ["tpe"])
+    Traceback (most recent call last):
+    autoseg.errors.InputError: search.yaml: unknown sampler 'tpee'; did you mean 'tpe'? Expected one of tpe.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise error.at(where) from None
+
+
+@contextmanager
+def collect(problems: list[Problem], where: str = "") -> Iterator[None]:
+    """Add the error that ends the block, if one does, to `problems`, so that all problems are found at once.
+
+    >>> found: list[Problem] = []
+    >>> with collect(found):
+    ...     raise InputError("the list is empty", where="val.txt", cure="write one id per line")
+    >>> [problem.where for problem in found]
+    ['val.txt']
+    """
+    try:
+        yield
+    except InputError as error:
+        problems.append(error.at(where).problem if where else error.problem)
+
+
+def errors(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems that stop the work, in order of their place."""
+    return sorted(problem for problem in problems if problem.severity == "error")
+
+
+def warnings(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems that are handled, in order of their place."""
+    return sorted(problem for problem in problems if problem.severity == "warning")
+
+
+def listing(problems: list[Problem], limit: int | None = None) -> str:
+    """Return one line per problem; past `limit`, how many more there are."""
+    shown = problems if limit is None else problems[:limit]
+    lines = [f"  {problem}" for problem in shown]
+    if len(shown) < len(problems):
+        lines.append(f"  ... and {len(problems) - len(shown)} more; `autoseg doctor` lists them all.")
+    return "\n".join(lines)
+
+
+def refuse(subject: str, problems: Iterable[Problem]) -> None:
+    """Raise one InputError for all errors among `problems`, if there is any.
+
+    >>> refuse("the data set", [])
+    """
+    found = errors(problems)
+    if found:
+        count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
+        raise InputError(f"{count} in {subject}:\n{listing(found, limit=20)}")

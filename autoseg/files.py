@@ -1,4 +1,9 @@
-"""Small files, written so that a kill leaves either the old one or the new one, and equal content equal bytes."""
+"""Small files: written so that a kill leaves either the old one or the new one, read so that a wrong one is named.
+
+Equal content has equal bytes (`to_json`), and a fingerprint is the checksum of those bytes. Every JSON file that one
+command writes and another reads is a `Document`; `parse` turns pydantic's errors into an `InputError`, for documents,
+configs and arguments alike.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,15 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar, Self, TypeVar
 
-from autoseg.errors import InputError
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from autoseg.errors import InputError, located, unknown
 
 
 @contextmanager
@@ -47,7 +55,7 @@ def writing(folder: str | os.PathLike[str]) -> Iterator[None]:
             what, cure = "cannot be written", "choose another folder with `--out`"
         else:
             what, cure = "writing failed", "mend that, or choose another folder with `--out`"
-        raise InputError(f"{folder}: {what} ({error.strerror}); {cure}.") from None
+        raise InputError(f"{what} ({error.strerror})", where=folder, cure=cure) from None
 
 
 def to_json(content: Any) -> str:
@@ -71,14 +79,43 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
         file.write(text)
 
 
-def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read a JSON file; a missing or broken one raises an InputError that names it."""
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return a text file's content; a missing or unreadable one raises an InputError that names it."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file.") from None
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path}: not readable as JSON ({error}).") from None
+        raise InputError("no such file", where=path) from None
+    except OSError as error:
+        raise InputError(f"not readable ({error.strerror})", where=path) from None
+    except ValueError as error:  # not UTF-8, or a path that the system does not take
+        raise InputError(f"not readable ({error})", where=path) from None
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Return the content of a JSON file."""
+    try:
+        return json.loads(read_text(path))
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"not readable as JSON ({error})", where=path) from None
+
+
+def read_settings(path: str | os.PathLike[str]) -> Any:
+    """Return the content of a YAML or JSON file."""
+    if str(path).endswith(".json"):
+        return read_json(path)
+    text = read_text(path)
+    try:
+        import yaml
+    except ImportError:
+        raise InputError(
+            "reading YAML needs the package pyyaml", where=path, cure="install it, or write JSON"
+        ) from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"not readable as YAML ({' '.join(str(error).split())})", where=path) from None
 
 
 def fingerprint(content: Any) -> str:
@@ -90,3 +127,102 @@ def checksum(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file's bytes, as 64 hex digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def parse(model: type[Model], content: Any, where: str | os.PathLike[str] = "") -> Model:
+    """Return `content` as a checked model; an error names the file, the key, and the nearest known key.
+
+    >>> class Size(Part):
+    ...     width: int
+    >>> parse(Size, {"widht": 3}, "size.yaml")
+    Traceback (most recent call last):
+    autoseg.errors.InputError: size.yaml: unknown key 'widht'; did you mean 'width'? Expected one of width.
+    """
+    if not isinstance(content, Mapping):
+        raise InputError(f"found {type(content).__name__}", where=where, expected="keys and values")
+    try:
+        return model.model_validate(dict(content))
+    except ValidationError as error:
+        with located(where) if where else nullcontext():
+            raise _in_words(model, error) from None
+
+
+def _in_words(model: type[BaseModel], error: ValidationError) -> InputError:
+    """Return pydantic's errors as one InputError: an unknown key, which may explain the others, or the first."""
+    problems = error.errors()
+    first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
+    cause = first.get("ctx", {}).get("error")
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        *path, last = first["loc"]
+        return unknown("key", str(last), _keys(model, path), where=".".join(map(str, path)))
+    if isinstance(cause, InputError):  # raised by a validator of ours, with its own fields
+        return cause.at(key) if key else cause
+    message = first["msg"].removeprefix("Value error, ")
+    found = "" if first["type"] in ("missing", "value_error") else f" (found {first['input']!r})"
+    return InputError(f"{message}{found}", where=key)
+
+
+def _keys(annotation: Any, path: Sequence[Any]) -> list[str]:
+    """Return the keys that are known at a place in a model."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        fields = annotation.model_fields
+        if not path:
+            return [field.alias or name for name, field in fields.items()]
+        return _keys(fields[path[0]].annotation, path[1:]) if path[0] in fields else _keys(annotation, path[1:])
+    inner = [kind for kind in typing.get_args(annotation) if kind is not type(None)]
+    if typing.get_origin(annotation) in (dict, list):
+        return _keys(inner[-1], path[1:])
+    of_kind = [kind for kind in inner if path and path[0] in typing.get_args(_annotation(kind, "kind"))]
+    return [key for kind in of_kind or inner for key in _keys(kind, path)]
+
+
+def _annotation(model: Any, field: str) -> Any:
+    fields = getattr(model, "model_fields", {})
+    return fields[field].annotation if field in fields else None
+
+
+class Part(BaseModel):
+    """A part of a file or config: every key is known, and nothing changes after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Document(Part):
+    """A JSON file that names its format and version under the key `schema`, such as "autoseg/split/1"."""
+
+    SCHEMA: ClassVar[str]
+    CURE: ClassVar[str] = "make it again"
+
+    def content(self) -> dict[str, Any]:
+        """Return what is written to the file."""
+        return {"schema": self.SCHEMA, **self.model_dump(mode="json")}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file atomically, in its canonical text."""
+        write_json(path, self.content())
+
+    def checksum(self) -> str:
+        """Return the SHA-256 of the canonical text, which is also the file's."""
+        return fingerprint(self.content())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read and check the file; an error names the file and the key."""
+        try:
+            return cls.read(read_json(path), path)
+        except InputError as error:
+            raise InputError(
+                error.what, where=error.where, expected=error.expected, cure=error.cure or cls.CURE
+            ) from None
+
+    @classmethod
+    def read(cls, content: Any, where: str | os.PathLike[str]) -> Self:
+        """Check what was read from a file."""
+        content = dict(content) if isinstance(content, Mapping) else {}
+        if (found := content.pop("schema", None)) != cls.SCHEMA:
+            raise InputError(f"key 'schema' is {found!r}", where=where, expected=f"'{cls.SCHEMA}'")
+        return parse(cls, content, where)

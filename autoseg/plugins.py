@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable
 from types import ModuleType
 
-from autoseg import formula
 from autoseg.errors import InputError
 
 VARIABLE = "AUTOSEG_PLUGINS"  # names plugins as --plugin does
@@ -40,6 +39,8 @@ _registered: dict[str, None] = {}
 
 def load_plugin(module: str) -> None:
     """Import a user's module, which registers formulas."""
+    from autoseg.metrics import formula  # not at the top: `autoseg --help` does without numpy and pydantic
+
     before = set(formula.names())
     import_module(module, f"plugin '{module}'")
     _registered.update(dict.fromkeys(name for name in formula.names() if name not in before))
@@ -47,4 +48,6 @@ def load_plugin(module: str) -> None:
 
 def metrics() -> list[str]:
     """Return the metrics that a run is scored by: the paper's six, and those of the plugins that were loaded."""
+    from autoseg.metrics import formula
+
     return list(dict.fromkeys([*formula.METRICS, *_registered]))

@@ -3,6 +3,6 @@
 They are part of the fingerprints of results and of the pipeline's parameters; no comment fix re-runs a search.
 """
 
-PREPARE_VERSION = 2  # index and caches
-SEARCH_VERSION = 1  # proposals and answers
-TRAINING_VERSION = 1  # weights and scores
+PREPARE_VERSION = 3  # index and caches
+SEARCH_VERSION = 2  # proposals and answers
+TRAINING_VERSION = 2  # weights and scores

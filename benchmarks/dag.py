@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 
-from benchmarks.report import table, write_section
+from benchmarks.shared import table, write_section
 
 ROOT = Path(__file__).parents[1]
 JOBS = 200

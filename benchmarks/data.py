@@ -18,11 +18,12 @@ from autoseg.data import voc
 from autoseg.data.augment import Augmentation
 from autoseg.data.cache import cached_size, resize_mask
 from autoseg.data.loaders import Read, train_loader
+from autoseg.data.model import cache_short_side
 from autoseg.data.prepare import prepare
 from autoseg.data.prepared import Prepared
 from autoseg.data.source import locate
 from autoseg.data.synthetic import scene
-from benchmarks.report import interleave, table, write_section
+from benchmarks.shared import interleave, table, write_section
 
 SIZE, IMAGES, BATCH, BATCHES, ROUNDS = 128, 96, 32, 6, 9
 STEP_BATCH, STEPS = 4, 6
@@ -55,7 +56,7 @@ def decoder(data: Prepared, resize: bool) -> Read:
         image = cv2.imdecode(jpeg, cv2.IMREAD_COLOR_RGB)
         mask = np.array(Image.open(io.BytesIO(locate(data.roots, entry.mask).read_bytes())))
         if resize:
-            height, width = cached_size(*mask.shape, 2 * SIZE)
+            height, width = cached_size(*mask.shape, cache_short_side(SIZE))
             image, mask = cv2.resize(image, (width, height)), resize_mask(mask, height, width)
         return image, mask
 
@@ -74,7 +75,7 @@ def consume(read: Read, ids: list[str]) -> Callable[[], None]:
 
 def proxy_network(num_classes: int) -> nn.Module:
     """Return the proxy's DeepLabv3+ with ResNet-50, output stride 16 as smp builds it, without weights."""
-    import autoseg._torchvision  # noqa: F401, I001  # first: lets smp import torchvision beside a CPU-only torch
+    import autoseg.training._torchvision  # noqa: F401, I001  # first: lets smp import torchvision beside a CPU-only torch
     import segmentation_models_pytorch as smp
 
     return smp.DeepLabV3Plus("resnet50", encoder_weights=None, classes=num_classes)
@@ -87,7 +88,7 @@ def waiting_share(data: Prepared, ids: list[str]) -> tuple[float, float]:
     optimiser = torch.optim.SGD(network.parameters(), lr=0.02, momentum=0.9)
     batches = iter(
         train_loader(
-            data.cache(2 * SIZE).read,
+            data.cache(cache_short_side(SIZE)).read,
             ids,
             Augmentation(SIZE, (SIZE, SIZE)),
             batch_size=STEP_BATCH,
@@ -114,12 +115,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = make_tree(Path(folder) / "tree")
         start = time.perf_counter()
-        data = prepare(voc.find(root, sbd="none"), Path(folder) / "prepared", 2 * SIZE)
+        data = prepare(voc.find(root, sbd="none"), Path(folder) / "prepared", cache_short_side(SIZE))
         preparing = 2 * IMAGES / (time.perf_counter() - start)
         ids = data.ids("train")
         seconds = interleave(
             {
-                "cache": consume(data.cache(2 * SIZE).read, ids),
+                "cache": consume(data.cache(cache_short_side(SIZE)).read, ids),
                 "decode, resize": consume(decoder(data, resize=True), ids),
                 "decode": consume(decoder(data, resize=False), ids),
             },

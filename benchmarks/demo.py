@@ -13,8 +13,9 @@ import yaml
 from PIL import Image
 
 from autoseg.files import read_json
-from autoseg.pipeline import Run, load_pipeline
-from benchmarks.report import table, write_section
+from autoseg.pipeline.expansion import load_pipeline
+from autoseg.pipeline.outputs import Run
+from benchmarks.shared import table, write_section
 
 ROOT = Path(__file__).parents[1]
 SEEDS = (0, 1, 2)  # settled on with seeds from 100 up

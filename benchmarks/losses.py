@@ -10,8 +10,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from benchmarks.report import interleave, table, write_section
 from benchmarks.scenes import blobs
+from benchmarks.shared import interleave, table, write_section
 
 SHAPES = ((8, 21, 128, 128), (4, 19, 256, 256))
 AIM = {
@@ -37,7 +37,7 @@ def batch(shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
 
 def candidates(peers: bool = True) -> dict:
     """Return every loss by name, made with its own library."""
-    from autoseg.surrogates import SurrogateLoss
+    from autoseg.losses.surrogate_loss import SurrogateLoss
 
     losses = {name: SurrogateLoss.published(name) for name in ("mAcc", "gAcc", "mIoU", "FWIoU", "BIoU", "BF1")}
     losses["mIoU, linear"] = SurrogateLoss("mIoU", theta=[0.3, -0.5, 1.0, 0.2, 0.1] * 2, family="linear")
@@ -47,7 +47,7 @@ def candidates(peers: bool = True) -> dict:
 
 def _peers() -> dict:
     """Return the losses of other libraries that are installed."""
-    import autoseg._torchvision  # noqa: F401  # first: lets smp import torchvision beside a CPU-only torch
+    import autoseg.training._torchvision  # noqa: F401  # first: lets smp import torchvision beside a CPU-only torch
 
     peers = {}
     with contextlib.suppress(ImportError):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from autoseg.metrics import METRICS, SegmentationMetrics
+from autoseg.metrics.formula import METRICS
+from autoseg.metrics.segmentation import SegmentationMetrics
 from benchmarks.plain import six_metrics
-from benchmarks.report import interleave, table, write_section
 from benchmarks.scenes import scene
+from benchmarks.shared import interleave, table, write_section
 
 
 def bare_confusion(pred: np.ndarray, target: np.ndarray, num_classes: int) -> np.ndarray:

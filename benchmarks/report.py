@@ -1,49 +1,94 @@
-"""What all benchmarks share: timing side by side, and their section of `benchmarks/README.md`."""
+"""`make bench-report`: the time to write every table, every figure and the report of the demo again.
+
+After `make demo` it uses the demo's results, and measures the verb and Snakemake. Otherwise it makes up results of the
+same size: made-up searches and scores, and networks trained for one step, which take as long to read and to draw.
+"""
 
 from __future__ import annotations
 
+import os
+import resource
+import shutil
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
-README = Path(__file__).parent / "README.md"
+import yaml
 
+from autoseg.cli import main as autoseg
+from autoseg.pipeline.arguments import flags
+from autoseg.pipeline.outputs import GalleryFigure
+from autoseg.report.results import Results
+from autoseg.training.run import train_run
+from autoseg.training.settings import Task
+from benchmarks.shared import table, write_section
+from tests.small_results import make_results
 
-def interleave(
-    candidates: Mapping[str, Callable[[], Any]], rounds: int, clock: Callable[[], float] = time.perf_counter
-) -> dict[str, float]:
-    """Return the median seconds of each candidate, all measured in turn in each round, after one warm-up.
-
-    With `time.process_time` as the clock, what other processes take from a busy machine is not counted.
-    """
-    times: dict[str, list[float]] = {name: [] for name in candidates}
-    for call in candidates.values():
-        call()
-    for _ in range(rounds):
-        for name, call in candidates.items():
-            start = clock()
-            call()
-            times[name].append(clock() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
+ROOT = Path(__file__).parents[1]
+CONFIG = ROOT / "workflow/config/demo.yaml"
+ROUNDS = 3
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+def stand_in(folder: Path) -> Results:
+    """Make results of the demo's size without running it."""
+    results = make_results(yaml.safe_load(CONFIG.read_text()), folder)
+    pipeline = results.pipeline
+    for name, dataset in pipeline.datasets.items():
+        options = flags({**dataset.options, "proxy_size": dataset.proxy_size}).split()
+        data = folder / "data" / name
+        autoseg(["prepare", dataset.kind, *options, "--out", str(data)])
+        autoseg(["split", str(data), *flags({"hold_out": dataset.hold_out}).split(), "--out", str(data / "split.json")])
+    for plan in pipeline.figures.values():
+        for run in plan.runs if isinstance(plan, GalleryFigure) else []:
+            training = pipeline.run_training(run.retraining, run.seed).model_copy(update={"iterations": 1})
+            network = pipeline.retrainings[run.retraining].network
+            task = Task(data=str(folder / "data" / run.dataset), network=network, training=training)
+            train_run(task, "ce", results.layout.run(run.name), source="cache", progress=False)
+    return results
 
 
-def write_section(name: str, markdown: str) -> None:
-    """Print a section and put it between its markers in `benchmarks/README.md`."""
-    print(markdown)
-    begin, end = f"<!-- bench-{name}:begin -->", f"<!-- bench-{name}:end -->"
-    text = README.read_text(encoding="utf-8") if README.exists() else "# Benchmarks\n"
-    section = f"{begin}\n{markdown.strip()}\n{end}"
-    if begin in text:
-        head, rest = text.split(begin)
-        text = head + section + rest.split(end)[1]
-    else:
-        text = f"{text.rstrip()}\n\n{section}\n"
-    README.write_text(text, encoding="utf-8")
+def measure(command: list[str]) -> tuple[float, float]:
+    """Return the median seconds that a command takes, by the clock and of CPU."""
+    times = []
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for _ in range(ROUNDS):
+        began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(done.stdout + done.stderr)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        times.append((time.perf_counter() - began, cpu))
+    return statistics.median(wall for wall, _ in times), statistics.median(cpu for _, cpu in times)
+
+
+def main() -> None:
+    real = ROOT / "results/demo"
+    with TemporaryDirectory() as place:
+        finished = (real / "report.html").exists()
+        results = Results.open(CONFIG, real) if finished else stand_in(Path(place) / "demo")
+        copy = Path(place) / "copy"
+        shutil.copytree(results.folder, copy)
+        verb = [sys.executable, "-m", "autoseg", "report", "--config", str(CONFIG), "--results", str(copy), "--make"]
+        rows = [["`autoseg report --make`, one process", *(f"{t:.1f}" for t in measure(verb))]]
+        if finished:
+            forced = ["--forcerun", "table", "figure", "make_report", "--scheduler", "greedy"]
+            dag = [sys.executable, "-m", "snakemake", "--cores", "2", *forced]
+            rows.append(["`snakemake --cores 2`, a job for each", *(f"{t:.1f}" for t in measure(dag))])
+        tables, figures = len(results.pipeline.tables), len(results.pipeline.figures)
+        counts = f"{tables} table{'s' * (tables > 1)} in four formats, {figures} figures in two"
+        trials = sum(1 for _ in copy.glob("searches/*/*/trial-*.json"))
+    origin = "the demo's own results" if finished else "made-up results of the demo's size"
+    write_section(
+        "report",
+        "## Tables, figures, report\n\n"
+        f"`make bench-report`: {counts}, and the report, from {origin} ({trials} trials); one CPU thread, medians of "
+        f"{ROUNDS}. The aim: under 20 s.\n\n" + table(["", "s", "s of CPU"], rows),
+    )
+
+
+if __name__ == "__main__":
+    main()

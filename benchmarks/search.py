@@ -22,9 +22,19 @@ from optuna.distributions import FloatDistribution
 from tqdm import tqdm
 
 from autoseg.files import fingerprint, read_json, write_json
-from autoseg.sampler import PRESETS, REACH, Policy, PPO2Sampler, Settings, expectation, next_policy, propose
-from autoseg.surrogate_json import published
-from benchmarks.report import table, write_section
+from autoseg.losses.published import published
+from autoseg.search.ppo2 import (
+    PRESETS,
+    REACH,
+    Settings,
+    answer_of,
+    best_step,
+    draw,
+    initial_policy,
+    next_policy,
+)
+from autoseg.search.sampler import PPO2Sampler
+from benchmarks.shared import table, write_section
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache" / "search"
@@ -79,19 +89,14 @@ Answers = Iterator[tuple[int, np.ndarray]]
 
 def ppo2(land: Landscape, budget: int, preset: str, **changes: Any) -> Answers:
     s = Settings.preset(preset, **{"steps": budget // M, **changes})
-    policy, best, answer = Policy(land.start), -np.inf, land.start
-    for step in range(budget // M):
-        numbers = range(step * M, step * M + M)
-        options: dict[str, Any] = {"sigma": s.sigma, "mirrored": s.mirrored}
-        thetas = [propose(policy.mu, land.seed, number, **options) for number in numbers]
-        if s.baseline == "mu":
-            thetas[0] = policy.mu
+    policies, averages = [initial_policy(s, land.start)], []
+    for step in range(1, budget // M + 1):
+        numbers = range((step - 1) * M, step * M)
+        thetas = [draw(s, policies[-1], land.seed, number, first=number == numbers[0]) for number in numbers]
         scores = [land.score(theta, number) for theta, number in zip(thetas, numbers, strict=True)]
-        if mean(scores) > best:
-            best, answer = mean(scores), policy.mu
-        policy = next_policy(s, policy, step + 1, thetas, scores)
-    answer = policy.mu if s.pick == "last" else answer
-    yield budget, expectation(answer, s.sigma) if s.answer == "expectation" else answer
+        averages.append(mean(scores))
+        policies.append(next_policy(s, policies[-1], step, thetas, scores))
+    yield budget, answer_of(s, policies[best_step(s, averages) - 1])
 
 
 def cma_es(land: Landscape, budget: int, population: int | None) -> Answers:

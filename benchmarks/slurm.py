@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from benchmarks.report import table, write_section
+from benchmarks.shared import table, write_section
 
 ROOT = Path(__file__).parents[1]
 STEPS, TRIALS, PER_JOB = 20, 32, 4  # the paper's search, in the paper's chunks

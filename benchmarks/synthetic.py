@@ -9,15 +9,16 @@ from typing import Any
 
 import torch
 
-from autoseg.config import Task, Training
+from autoseg.data.model import cache_short_side
 from autoseg.data.prepare import prepare
 from autoseg.data.split import make_split
 from autoseg.data.synthetic import SYNTHETIC_VERSION, find
 from autoseg.files import fingerprint, read_json, write_json
-from autoseg.losses import build_loss
-from autoseg.trials import Proxy
+from autoseg.losses.build import build_loss
+from autoseg.training.settings import Task, Training
+from autoseg.training.trial import ProxyTask
 from autoseg.versions import TRAINING_VERSION
-from benchmarks.report import table, write_section
+from benchmarks.shared import table, write_section
 
 CACHE = Path(__file__).parent / ".cache" / "synthetic"
 SEEDS = (1, 2, 3)  # 0 is the seed that the data set was tuned with
@@ -58,7 +59,9 @@ def runs(seed: int) -> dict[str, dict[str, float]]:
             mark = fingerprint([TRAINING_VERSION, SYNTHETIC_VERSION, IMAGES, SIZE, NETWORK, settings, loss])
             path = CACHE / f"{mark[:16]}.json"
             if not path.exists():
-                proxy = Proxy(Task(data=str(_data(Path(place), seed)), network=NETWORK, training=Training(**settings)))
+                proxy = ProxyTask(
+                    Task(data=str(_data(Path(place), seed)), network=NETWORK, training=Training(**settings))
+                )
                 diverged = proxy.train(build_loss(loss)).diverged
                 write_json(path, {"loss": name, "seed": seed, "diverged": diverged, "scores": proxy.score()})
             found[name] = {metric: 100 * value for metric, value in read_json(path)["scores"].items()}
@@ -67,7 +70,7 @@ def runs(seed: int) -> dict[str, dict[str, float]]:
 
 def _data(folder: Path, seed: int) -> Path:
     if not (folder / "split.json").exists():
-        data = prepare(find(folder / "source", IMAGES, 1, SIZE, seed), folder, 2 * SETTINGS["short_side"])
+        data = prepare(find(folder / "source", IMAGES, 1, SIZE, seed), folder, cache_short_side(SETTINGS["short_side"]))
         make_split(data.index, 0.2, seed).save(folder / "split.json")
     return folder
 

@@ -12,38 +12,39 @@ from tempfile import TemporaryDirectory
 import torch
 import torch.nn.functional as F
 
-from autoseg.config import Task, training
 from autoseg.data import voc
 from autoseg.data.augment import CenterView
 from autoseg.data.loaders import eval_loader
+from autoseg.data.model import cache_short_side
 from autoseg.data.prepare import prepare
 from autoseg.data.split import make_split
-from autoseg.evaluation import score
-from autoseg.metrics import METRICS
-from autoseg.networks import Network
-from autoseg.surrogates import SurrogateLoss
-from autoseg.training import train
-from autoseg.trials import Proxy
+from autoseg.losses.surrogate_loss import SurrogateLoss
+from autoseg.metrics.formula import METRICS
+from autoseg.training.evaluation import score
+from autoseg.training.loop import train
+from autoseg.training.networks import Network
+from autoseg.training.settings import Task, Training
+from autoseg.training.trial import ProxyTask
 from benchmarks.data import make_tree
-from benchmarks.report import interleave, table, write_section
+from benchmarks.shared import interleave, table, write_section
 
-NETWORK, BATCH, SIZE, STEPS, WARM_UP = "deeplabv3plus-r50", 4, 128, 18, 2
+NETWORK, BATCH, SIZE, STEPS, WARM_UP = "deeplabv3plus-r50c", 4, 128, 18, 2
 BARE = [name for name in METRICS if name not in ("BIoU", "BF1")]
 
 
 def task(folder: Path, steps: int) -> Task:
     """Return the paper's proxy task on a tree like VOC's (21 classes), with a batch that fits a CPU."""
     if not (folder / "split.json").exists():
-        data = prepare(voc.find(make_tree(folder / "tree"), sbd="none"), folder, 2 * SIZE)
+        data = prepare(voc.find(make_tree(folder / "tree"), sbd="none"), folder, cache_short_side(SIZE))
         make_split(data.index, 16).save(folder / "split.json")
-    settings = training("paper-proxy", iterations=steps, batch_size=BATCH, device="cpu", workers=0)
+    settings = Training.of_protocol("paper-proxy", iterations=steps, batch_size=BATCH, device="cpu", workers=0)
     return Task(data=str(folder), network=NETWORK, training=settings)
 
 
 class BareStep:
     """Forward, torch's cross entropy on both heads, backward, SGD: on tensors in memory."""
 
-    def __init__(self, proxy: Proxy, network: Network) -> None:
+    def __init__(self, proxy: ProxyTask, network: Network) -> None:
         self.network = network.train()
         self.batch = next(iter(proxy.batches(proxy.cache.read, proxy.split.train, 0)))
         self.optimiser = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9, weight_decay=5e-4)
@@ -58,8 +59,8 @@ class BareStep:
         self.optimiser.step()
 
 
-def steps(proxy: Proxy) -> tuple[list[float], list[float]]:
-    """Return the seconds of whole steps, as `autoseg.training.train` makes them, and of bare ones in between."""
+def steps(proxy: ProxyTask) -> tuple[list[float], list[float]]:
+    """Return the seconds of whole steps, as `autoseg.training.loop.train` makes them, and of bare ones in between."""
     bare = BareStep(proxy, proxy.network())
     whole_times, bare_times = [], []
     moment = 0.0
@@ -93,7 +94,7 @@ def peak(kind: str, folder: Path) -> float:
 
 def measure_peak(kind: str, folder: str) -> float:
     """Make two steps and return this process's greatest resident memory so far, in MB."""
-    proxy = Proxy(task(Path(folder), 2))
+    proxy = ProxyTask(task(Path(folder), 2))
     if kind == "whole":
         proxy.train(SurrogateLoss.published("mIoU"))
     else:
@@ -110,7 +111,7 @@ def main() -> None:
         folder = Path(place)
         described = task(folder, STEPS)
         began = time.process_time()
-        proxy = Proxy(described)
+        proxy = ProxyTask(described)
         start = time.process_time() - began
         whole, bare = steps(proxy)
 

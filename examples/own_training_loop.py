@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import argparse
 
-import autoseg.networks  # noqa: F401  # first: smp then also loads where torch is for the CPU alone
+import autoseg.training.networks  # noqa: F401  # first: smp then also loads where torch is for the CPU alone
 
 # isort: split
 import segmentation_models_pytorch as smp
 import torch
 
+from autoseg import SegmentationMetrics, build_loss
 from autoseg.data.synthetic import CLASSES, scene
-from autoseg.losses import build_loss
-from autoseg.metrics import SegmentationMetrics
 
 
 def scenes(split: str, count: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,7 +17,7 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from autoseg.sampler import PPO2Sampler
+from autoseg.search.sampler import PPO2Sampler
 
 SPACE = {f"x{k}": FloatDistribution(0, 1) for k in range(10)}
 TOP = dict(zip(SPACE, (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.7, 0.6, 0.5), strict=True))

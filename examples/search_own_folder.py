@@ -13,14 +13,15 @@ from pathlib import Path
 
 from PIL import Image
 
-from autoseg.config import Search, Task, training
 from autoseg.data import folder
 from autoseg.data.prepare import prepare
 from autoseg.data.split import make_split
 from autoseg.data.synthetic import CLASSES, scene
-from autoseg.local_search import run
-from autoseg.surrogates import SurrogateLoss
-from autoseg.trials import ProxyObjective
+from autoseg.losses.surrogate_loss import SurrogateLoss
+from autoseg.search.runner import run
+from autoseg.search.settings import Search
+from autoseg.training.settings import Task, Training
+from autoseg.training.trial import ProxyObjective
 
 
 def make_up(root: Path, images: int) -> Path:
@@ -56,7 +57,7 @@ def main() -> None:
     make_split(prepared.index, hold_out=0.25).save(data / "split.json")
 
     size = {"crop": (48, 48), "short_side": 48}
-    settings = training(
+    settings = Training.of_protocol(
         "paper-proxy", **size, iterations=args.iterations, batch_size=8, lr=0.05, head_lr=1.0, workers=0
     )
     task = Task(data=str(data), network="small", training=settings)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-CODE = ("sampler.py", "errors.py")  # the sampler, and the one module of autoseg that it imports
+CODE = ("search/sampler.py", "search/frozen.py", "search/box.py", "search/ppo2.py", "errors.py")
 
 
 def assemble(out: Path) -> Path:
@@ -17,8 +17,9 @@ def assemble(out: Path) -> Path:
     shutil.copytree(ROOT / "hub" / "ppo2", package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copyfile(ROOT / "LICENSE", package / "LICENSE")
     for name in CODE:
-        text = (ROOT / "autoseg" / name).read_text(encoding="utf-8").replace("from autoseg.", "from .")
-        (package / name).write_text(text, encoding="utf-8")
+        text = (ROOT / "autoseg" / name).read_text(encoding="utf-8")
+        text = text.replace("from autoseg.search.", "from .").replace("from autoseg.", "from .")
+        (package / Path(name).name).write_text(text, encoding="utf-8")
     return package
 
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import settings
 from small_task import Disk, make_data
 
-from autoseg import formula
+from autoseg.metrics import formula
 
 GOLDEN = Path(__file__).parent / "golden"
 

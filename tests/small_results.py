@@ -7,11 +7,15 @@ import math
 from pathlib import Path
 from typing import Any
 
-from autoseg.formula import METRICS
-from autoseg.paper.results import Results
-from autoseg.pipeline import Pipeline, Run, load_pipeline
-from autoseg.search import Folder, Proposals, TrialScore, ask, rescore, select, total_steps
-from autoseg.times import write_time
+from autoseg.metrics.formula import METRICS
+from autoseg.pipeline.config import Pipeline
+from autoseg.pipeline.expansion import load_pipeline
+from autoseg.pipeline.outputs import Run
+from autoseg.report.results import Results
+from autoseg.search.folder import Folder
+from autoseg.search.records import Proposals, TrialScore
+from autoseg.search.steps import ask, rescore, select
+from autoseg.search.times import write_time
 
 
 def scores(run: Run, value: float = 50.0, **changes: Any) -> dict[str, Any]:
@@ -38,16 +42,15 @@ def _score(files: Folder, proposals: Proposals, metric: str) -> None:
         value = math.exp(-sum((x - 0.4) ** 2 for x in trial.theta))
         diverged = trial.number == 1
         score = TrialScore(number=trial.number, metric=metric, score=0.0 if diverged else value, diverged=diverged)
-        files.write_score(proposals.step, score)
+        score.save(files.score_path(proposals.step, trial.number))
         write_time(files.step(proposals.step), trial.number, 90.0, "cpu")
 
 
 def make_search(pipeline: Pipeline, name: str, folder: Path, steps: int | None = None) -> None:
     """Search on made-up scores, for so many steps only."""
     search, files = pipeline.search(name), Folder(folder)
-    files.start(search)
     history: list[Any] = []
-    for step in range(1, (total_steps(search) if steps is None else steps) + 1):
+    for step in range(1, (search.total_steps if steps is None else steps) + 1):
         _score(files, ask(search, history), search.metric)
         history.append(files.scored(step))
     if steps is None:
@@ -62,9 +65,9 @@ def make_results(config: dict[str, Any], folder: Path) -> Results:
     """Make the results of a config: all its searches, and scores of all its runs; no networks and no data."""
     results = Results(load_pipeline(config, "config.yaml"), folder, "config.yaml")
     for name in results.pipeline.searches:
-        make_search(results.pipeline, name, results.search(name))
+        make_search(results.pipeline, name, Path(results.layout.search(name)))
     for number, run in enumerate(results.pipeline.runs.values()):
-        path = results.run(run) / "scores.json"
+        path = results.scores(run)
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(scores(run, 40.0 + 3 * number)))
     return results

@@ -9,16 +9,23 @@ import shutil
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from autoseg.config import Task, Training
+import numpy as np
+import torch
+
 from autoseg.data.prepare import prepare
 from autoseg.data.split import make_split
 from autoseg.data.synthetic import find
+from autoseg.training.settings import Task, Training
 
 ROOT = Path(__file__).parents[1]
+GOLDEN = ROOT / "tests" / "golden"
+THEIRS: dict[str, Any] = json.loads((GOLDEN / "networks.json").read_text())
+"""The tensors of the authors' networks: name -> shape."""
 SETTINGS: dict[str, Any] = {
     "iterations": 4,
     "batch_size": 4,
@@ -98,6 +105,28 @@ class Disk:
         self.free()
         if self.mounted:
             subprocess.run(["umount", str(self.path)], check=True)
+
+
+def made_from_its_name(name: str, shape: list[int]) -> torch.Tensor:
+    """The golden values' rule for the weights."""
+    values = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape)
+    if name.endswith("running_var"):
+        values = 1 + 0.2 * abs(values)
+    elif len(shape) == 4:
+        values = values * np.sqrt(1.5 / np.prod(shape[1:]))
+    elif name.endswith("weight"):
+        values = 1 + 0.1 * values
+    else:
+        values = 0.1 * values
+    return torch.from_numpy(values.astype(np.float32))
+
+
+def their_weights(name: str) -> dict[str, torch.Tensor]:
+    """A whole checkpoint's tensors under the names of the authors' code."""
+    return {
+        key: torch.tensor(7) if key.endswith("num_batches_tracked") else made_from_its_name(key, shape)
+        for key, shape in THEIRS[name].items()
+    }
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from autoseg import resume, slurm
 from autoseg.errors import InputError
+from autoseg.pipeline import resume, slurm
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def folder(tmp_path, monkeypatch):
 
 def noted_by_another(*arguments: str) -> None:
     """Let a process that has ended by now have started a run."""
-    code = "import sys; from autoseg.resume import note_start; note_start('tiny', sys.argv[1:], None)"
+    code = "import sys; from autoseg.pipeline.resume import note_start; note_start('tiny', sys.argv[1:], None)"
     subprocess.run([sys.executable, "-c", code, *arguments], check=True)
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from pages import blocks, commands
 
-from autoseg import project
 from autoseg.cli import main
+from autoseg.pipeline import project
 
 ROOT = Path(__file__).parents[1]
 

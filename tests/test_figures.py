@@ -14,30 +14,30 @@ import yaml
 from PIL import Image
 
 from autoseg.cli import main
-from autoseg.curves import CurveSpace
 from autoseg.data.prepared import Prepared
-from autoseg.paper import drawing, formats
-from autoseg.paper.figures import (
-    best_so_far,
+from autoseg.losses.curves import CurveSpace
+from autoseg.losses.published import PUBLISHED, published
+from autoseg.losses.surrogate import Surrogate
+from autoseg.pipeline.layout import Layout
+from autoseg.pipeline.outputs import Run
+from autoseg.report import drawing, formats
+from autoseg.report.figures import (
     curve_figure,
-    gathered,
     parse_figure,
-    progress,
     proxy_figure,
     search_figure,
     surrogate_figure,
     write_figure,
 )
-from autoseg.paper.gallery import predict, spread
-from autoseg.pipeline import Run
-from autoseg.runs import evaluate_run, train_run
-from autoseg.surrogate_json import PUBLISHED, Surrogate, published
+from autoseg.report.gallery import predict, spread
+from autoseg.report.searches import search_so_far
+from autoseg.training.run import evaluate_run, train_run
 from tests.pipeline_runs import content
 from tests.small_results import make_results, make_search
 from tests.small_task import make_data, small_task
 
 RUNS = {"dataset": "scenes", "retraining": "tiny", "losses": {"Cross entropy": "ce", "Searched mIoU": "searched:mIoU"}}
-PLANS = {
+FIGURES = {
     "searches": {"kind": "searches", "title": "t", "lines": {"PPO2": ["mIoU"], "other": ["mAcc"]}},
     "repeats": {"kind": "searches", "lines": {"PPO2": ["mIoU", "mAcc"]}},
     "curves": {"kind": "curves", "searches": ["mIoU", "mAcc"]},
@@ -56,11 +56,11 @@ def made(tmp_path_factory):
     return results
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_is_drawn_to_the_same_bytes_again(made, name, tmp_path):
-    plan = parse_figure(PLANS[name])
+    config = parse_figure(FIGURES[name])
     for stem in ("a", "b"):
-        assert write_figure(plan, made.folder, tmp_path / stem, ("png", "svg", "pdf")) == []
+        assert write_figure(config, made.folder, tmp_path / stem, ("png", "svg", "pdf")) == []
     for suffix, begin in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
         first = (tmp_path / f"a.{suffix}").read_bytes()
         assert first.startswith(begin)
@@ -70,9 +70,9 @@ def test_a_figure_is_drawn_to_the_same_bytes_again(made, name, tmp_path):
 
 def test_repeats_of_a_search_are_a_band_from_worst_to_best(made):
     with drawing.style():
-        figure, lacks = search_figure(parse_figure(PLANS["repeats"]), made.folder / "searches")
+        figure, lacks = search_figure(parse_figure(FIGURES["repeats"]), made.layout)
     (band,) = figure.axes[0].collections
-    means = [best_so_far(progress(made.search(name)).steps) for name in ("mIoU", "mAcc")]
+    means = [search_so_far(made.layout.search(name)).best_so_far for name in ("mIoU", "mAcc")]
     heights = band.get_paths()[0].vertices[:, 1]
     assert lacks == []
     assert (heights.min(), heights.max()) == pytest.approx((np.min(means), np.max(means)))
@@ -84,25 +84,25 @@ def test_the_papers_proxies_stand_beside_ours(tmp_path):
     results = make_results(config, tmp_path / "results")
     formats.write(results.filled("proxies")[0], results.folder / "tables/proxies")
     with drawing.style():
-        figure, lacks = proxy_figure(parse_figure(PLANS["proxies"]), results.folder / "tables/proxies.csv")
+        figure, lacks = proxy_figure(parse_figure(FIGURES["proxies"]), results.layout)
     points = [tuple(float(z[0]) for z in line.get_data()) for line in figure.axes[0].lines if len(line.get_xdata())]
     assert lacks == []
     assert (8 * 8.5, 80.97) in points  # eight GPUs for 8.5 hours
     assert len(points) == 2
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", FIGURES)
 def test_with_nothing_there_a_figure_is_drawn_and_says_what_it_lacks(name, tmp_path):
-    lacks = write_figure(parse_figure(PLANS[name]), tmp_path / "nothing", tmp_path / "a", ("svg",))
+    lacks = write_figure(parse_figure(FIGURES[name]), tmp_path / "nothing", tmp_path / "a", ("svg",))
     assert (tmp_path / "a.svg").exists()
     assert bool(lacks) == (name != "published")
 
 
 def test_what_a_figure_lacks_is_not_written_over_its_legend(tmp_path):
     with drawing.style():
-        figure, lacks = curve_figure(parse_figure(PLANS["curves"]), tmp_path)
-        drawing.remark(figure, gathered(lacks))
-    assert figure.legends[0].get_title().get_text() == "searches mIoU, mAcc have not begun"
+        figure, lacks = curve_figure(parse_figure(FIGURES["curves"]), Layout(str(tmp_path)))
+        drawing.remark(figure, [lack.where for lack in lacks])
+    assert figure.legends[0].get_title().get_text() == "search 'mIoU'\nsearch 'mAcc'"
     assert figure.get_supxlabel() == ""
 
 
@@ -110,19 +110,30 @@ def test_a_search_that_is_half_done_is_drawn_as_far_as_it_goes(made, tmp_path):
     shutil.copytree(made.folder, tmp_path / "results")
     shutil.rmtree(tmp_path / "results/searches/mIoU")
     make_search(made.pipeline, "mIoU", tmp_path / "results/searches/mIoU", steps=1)
-    found = progress(tmp_path / "results/searches/mIoU")
-    assert len(found.steps) == 1
-    assert found.lacks == ["search 'mIoU' has done 1 of 2 steps"]
-    assert write_figure(parse_figure(PLANS["searches"]), tmp_path / "results", tmp_path / "a", ("svg",)) == found.lacks
+    found = search_so_far(tmp_path / "results/searches/mIoU", made.pipeline.search("mIoU"))
+    assert (len(found.steps), found.planned, found.answer) == (1, 2, None)
+    assert [(lack.where, lack.what) for lack in found.lacks] == [("search 'mIoU'", "1 of 2 steps done")]
+    drawn = write_figure(parse_figure(FIGURES["searches"]), tmp_path / "results", tmp_path / "a", ("svg",))
+    assert [lack.where for lack in drawn] == ["search 'mIoU'"]
     torn = tmp_path / "results/searches/mAcc/step-002/trial-3.json"
     torn.write_text("{")
-    assert "trial-3.json: not readable as JSON" in progress(tmp_path / "results/searches/mAcc").lacks[0]
+    assert [lack.where for lack in search_so_far(tmp_path / "results/searches/mAcc").lacks] == [str(torn)]
 
 
 def test_the_search_curve_is_the_best_average_so_far(made):
-    steps = progress(made.search("mIoU")).steps
-    averages = [100 * step.average for step in steps]
-    assert best_so_far(steps).tolist() == pytest.approx([averages[0], max(averages)])
+    found = search_so_far(made.layout.search("mIoU"))
+    averages = [100 * step.average for step in found.steps]
+    assert found.best_so_far == pytest.approx([averages[0], max(averages)])
+
+
+def test_what_a_search_selected_is_what_its_file_holds(made):
+    """Also the score, which is in the trials' files and, rounded, in the sentence of `source`."""
+    for name in made.pipeline.searches:
+        found = search_so_far(made.layout.search(name), made.pipeline.search(name))
+        selected = found.selected()
+        assert list(selected.theta) == found.answer.theta
+        assert f"{selected.origin}, " in found.answer.source
+        assert f" {selected.score:.6g}" in found.answer.source
 
 
 @pytest.mark.parametrize("family", ["bezier", "linear"])
@@ -134,7 +145,7 @@ def test_curves_are_drawn_where_the_loss_has_them(family):
         for _ in range(20):
             theta = rng.random(len(space.names))
             curve = space.curve(theta.tolist())
-            drawn = drawing.evaluate(curve, y)
+            drawn = curve(y)
             np.testing.assert_allclose(drawn, curve(torch.tensor(y)).numpy(), atol=1e-6)
 
 
@@ -148,7 +159,7 @@ def test_every_published_surrogate_can_be_drawn(name):
 
 def test_control_points_include_the_ends():
     loss = Surrogate.make("mAcc", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-    u, v = drawing.knots(loss.space, loss.curves["AND"])
+    u, v = loss.space.knots(loss.curves["AND"])
     assert (u[0], v[0], u[-1], v[-1]) == (0, 0, 1, 1)
     assert len(u) == 5
 
@@ -171,7 +182,7 @@ def test_figures_but_galleries_need_no_torch(made, tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')\n")
     code = (
         "from autoseg.cli import main; import json, sys; "
-        f"sys.exit(main(['figure', '--figure', json.dumps({PLANS['curves']!r}), '--results', {str(made.folder)!r}, "
+        f"sys.exit(main(['figure', '--figure', json.dumps({FIGURES['curves']!r}), '--results', {str(made.folder)!r}, "
         f"'--out', {str(tmp_path / 'a')!r}]))"
     )
     done = subprocess.run(
@@ -199,11 +210,11 @@ def test_a_gallery_shows_what_the_networks_of_real_checkpoints_predict(tmp_path)
     found = predict(run, opened, opened.ids("val"), None, torch.device("cpu"))
     for name, labels in zip(opened.ids("val"), found, strict=True):
         np.testing.assert_array_equal(labels, np.array(Image.open(tmp_path / f"predicted/{name}.png")))
-    plan = parse_figure({"kind": "gallery", "images": 2, **RUNS})
+    config = parse_figure({"kind": "gallery", "images": 2, **RUNS})
     for stem in ("a", "b"):
-        lacks = write_figure(plan, tmp_path, tmp_path / stem)
+        lacks = write_figure(config, tmp_path, tmp_path / stem)
     assert len(lacks) == 1
-    assert "'Searched mIoU' is not shown" in lacks[0]
-    assert "run.json" in lacks[0]
+    assert lacks[0].where.startswith("'Searched mIoU'")
+    assert "run.json" in str(lacks[0])
     for suffix in ("png", "svg"):
         assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,13 @@ import pytest
 import torch
 
 from autoseg.cli import main
-from autoseg.formula import Formula, register
-from autoseg.losses import build_loss
-from autoseg.surrogate_json import PUBLISHED, Surrogate
-from autoseg.surrogates import SurrogateLoss
+from autoseg.losses.build import build_loss
+from autoseg.losses.curves import Curve, evaluate_piece
+from autoseg.losses.published import PUBLISHED
+from autoseg.losses.surrogate import Surrogate
+from autoseg.losses.surrogate_loss import SurrogateLoss
+from autoseg.metrics import formula
+from autoseg.metrics.formula import Formula, register
 
 METRICS = ("mIoU", "FWIoU", "BIoU", "BF1", "mAcc", "gAcc")
 
@@ -88,6 +92,11 @@ def test_a_sum_is_exported_with_its_weights_and_another_void(tmp_path):
     assert_same(build_loss(spec, ignore_index=7), export(spec, tmp_path).Loss(ignore_index=7), logits, target)
 
 
+def test_an_exported_loss_keeps_class_0_where_it_is_no_background(tmp_path):
+    theirs = export("BIoU", tmp_path).Loss(has_background=False)
+    assert_same(SurrogateLoss.published("BIoU", has_background=False), theirs, *batch())
+
+
 def test_an_exported_loss_is_finite_where_ours_is_and_not_where_it_is_not(tmp_path):
     for metric in METRICS:
         loss = export(f"published:{metric}", tmp_path, metric).Loss()
@@ -109,6 +118,19 @@ def test_an_exported_file_needs_torch_alone(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) == pytest.approx(0.7652, abs=1e-4)
+
+
+def test_an_exported_file_holds_the_sources_themselves(tmp_path):
+    export("mIoU + 0.5 * BF1", tmp_path)
+    text = (tmp_path / "exported.py").read_text()
+    for part in (evaluate_piece, Curve.value_and_slope, Formula.sum_maps, Formula.score, formula.Ops, formula.BF1.sums):
+        assert text.count(inspect.getsource(part)) == 1
+    assert "autoseg." not in text.partition('"""\n\nfrom')[2]
+
+
+def test_no_torch_is_loaded_to_show_a_loss():
+    code = "import sys; from autoseg.cli import main; main(['loss', 'show', 'BF1']); assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
 def test_what_a_file_says_of_itself_cannot_become_code(tmp_path):
@@ -150,13 +172,13 @@ def test_a_loss_is_drawn(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show", "mIuO"], "unknown surrogate 'mIuO'; did you mean 'mIoU'"),
-        (["show", "ce"], "'ce' is made by hand"),
-        (["show", "mIoU+BIoU"], "a sum has spaces around the plus"),
-        (["show", "searched:mIoU"], "expected the file of that search, such as results/<name>/searches/mIoU/surrogate"),
+        (["show", "mIuO"], "unknown published surrogate 'mIuO'; did you mean 'mIoU'"),
+        (["show", "ce"], "'ce' is a hand-made loss"),
+        (["show", "mIoU+BIoU"], "write spaces around the plus of a sum"),
+        (["show", "searched:mIoU"], "give the file of that search, such as results/<name>/searches/mIoU/surrogate"),
         (["show", "nowhere.json"], "nowhere.json: no such file"),
-        (["show", "mIoU", "--out", "a.gif"], "a.gif: expected a name that ends in .png or .svg or .pdf"),
-        (["export", "mIoU", "--out", "a.txt"], "a.txt: expected a name that ends in .py or .json"),
+        (["show", "mIoU", "--out", "a.gif"], "--out: found a.gif; expected a name that ends in .png or .svg or .pdf"),
+        (["export", "mIoU", "--out", "a.txt"], "--out: found a.txt; expected a name that ends in .py or .json"),
         (["export", "mIoU + BF1", "--out", "a.json"], "is a sum"),
         (["export", "mIoU", "--out", "file/a.py"], "file/a.py: cannot be written"),
     ],

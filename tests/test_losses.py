@@ -9,8 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from autoseg.losses import HAND_MADE, LossSum, build_loss, closeness_to_boundary
-from autoseg.surrogates import SurrogateLoss
+from autoseg.errors import InputError
+from autoseg.losses.build import WeightedSumLoss, build_loss
+from autoseg.losses.hand_made import CrossEntropyLoss, closeness_to_boundary
+from autoseg.losses.names import HAND_MADE, parse_loss
+from autoseg.losses.surrogate_loss import SurrogateLoss
 
 COUNTS = [100, 10, 1, 0]
 
@@ -24,12 +27,12 @@ def batch(void=0.1, seed=0, dtype=torch.float64):
 
 @pytest.fixture(scope="module")
 def smp_losses():
-    importlib.import_module("autoseg._torchvision")
+    importlib.import_module("autoseg.training._torchvision")
     return importlib.import_module("segmentation_models_pytorch.losses")
 
 
 def test_torchvision_imports_beside_a_cpu_only_torch():
-    importlib.import_module("autoseg._torchvision")
+    importlib.import_module("autoseg.training._torchvision")
     assert importlib.import_module("torchvision").__version__
     assert hasattr(torch.ops.torchvision, "nms")
 
@@ -50,6 +53,53 @@ def test_dice_and_lovasz_are_smps(smp_losses):
     assert build_loss("dice")(logits, target).item() == pytest.approx(dice(logits, target).item(), abs=1e-6)
     lovasz = smp_losses.LovaszLoss("multiclass", ignore_index=255)
     assert build_loss("lovasz")(logits, target).item() == pytest.approx(lovasz(logits, target).item(), abs=1e-6)
+
+
+def test_losses_of_the_release_divide_by_all_pixels_void_too():
+    logits, target = batch(void=0.3)
+    share = float((target != 255).double().mean())
+    for name in ("ce", "dpce", "ssim"):
+        valid, everything = (build_loss(kind)(logits, target).item() for kind in (name, f"{name}-release"))
+        assert everything == pytest.approx(share * valid)
+        assert build_loss(f"{name}-release")(logits, torch.full_like(target, 255)) == 0
+
+
+def test_cross_entropy_of_the_release_by_hand():
+    # Four pixels, one of them void: -log of 1/2, 3/4 and 1/4, over four.
+    logits = torch.log(torch.tensor([[1.0, 1.0], [3.0, 1.0], [3.0, 1.0], [1.0, 1.0]])).T.view(1, 2, 1, 4)
+    target = torch.tensor([[[0, 0, 1, 255]]])
+    surprise = -np.log([1 / 2, 3 / 4, 1 / 4])
+    assert build_loss("ce")(logits, target).item() == pytest.approx(surprise.sum() / 3)
+    assert build_loss("ce-release")(logits, target).item() == pytest.approx(surprise.sum() / 4)
+    # Weights 4 / (2 * 3) and 4 / (2 * 1); the release does not divide by them.
+    weights = np.array([2 / 3, 2 / 3, 2])
+    for name, divisor in (("wce", weights.sum()), ("wce-release", 4)):
+        value = build_loss(name, class_counts=[3, 1])(logits, target).item()
+        assert value == pytest.approx((weights * surprise).sum() / divisor), name
+
+
+def test_dice_of_the_release_by_hand():
+    # Two images of two pixels, p = 3/4 and 1/4; the second pixel of the second image is void.
+    logits = torch.log(torch.tensor([3.0, 1.0])).view(1, 2, 1, 1).expand(2, 2, 1, 2)
+    target = torch.tensor([[[0, 1]], [[0, 255]]])
+    first = [1 - (2 * 3 / 4 + 1) / (2 * 9 / 16 + 1 + 1), 1 - (2 * 1 / 4 + 1) / (2 * 1 / 16 + 1 + 1)]
+    # Above the line void is left out; below it counts, and as a pixel of the last class.
+    second = [1 - (2 * 3 / 4 + 1) / (2 * 9 / 16 + 1 + 1), 1 - (0 + 1) / (2 * 1 / 16 + 1 + 1)]
+    assert build_loss("dice-release")(logits, target).item() == pytest.approx(np.mean([first, second]))
+    # A class that is in neither map scores 1 by the smoothing, and counts.
+    perfect = torch.tensor([50.0, 0.0, 0.0]).view(1, 3, 1, 1).expand(1, 3, 2, 2)
+    assert build_loss("dice-release")(perfect, torch.zeros(1, 2, 2).long()).item() == pytest.approx(0, abs=1e-6)
+
+
+def test_what_a_mean_is_over_is_checked():
+    with pytest.raises(InputError) as error:
+        CrossEntropyLoss(mean_over="void")
+    assert error.value.where == "mean_over"
+
+
+def test_every_hand_made_name_is_built():
+    for name in HAND_MADE:
+        assert isinstance(build_loss(name, class_counts=COUNTS), torch.nn.Module)
 
 
 def test_squared_dice_squares_the_probabilities():
@@ -100,7 +150,12 @@ def test_ssim_is_zero_for_a_perfect_map_and_falls_with_likeness():
     assert build_loss("ssim")(0.001 * noisy, target) > build_loss("ssim")(0.003 * noisy, target) > 0
 
 
-@pytest.mark.parametrize("name", [*HAND_MADE, "naive:mIoU", "published:BF1", "ce + 0.5 * published:mIoU"])
+VOID_COUNTS = ("dice-release",)  # the release's Dice sees void below the fraction
+
+
+@pytest.mark.parametrize(
+    "name", [*sorted({*HAND_MADE} - {*VOID_COUNTS}), "naive:mIoU", "published:BF1", "ce + 0.5 * published:mIoU"]
+)
 def test_void_has_no_influence_and_all_void_is_finite_and_connected(name):
     loss = (
         build_loss(name, class_counts=COUNTS, mask_void=True) if ":" in name else build_loss(name, class_counts=COUNTS)
@@ -139,7 +194,7 @@ def test_a_sum_is_the_sum_of_its_terms(tmp_path):
     SurrogateLoss.published("BIoU").save(tmp_path / "surrogate.json")
     logits, target = batch()
     total = build_loss(f"published:mIoU + 0.5 * {tmp_path}/surrogate.json + 2*ce")
-    assert isinstance(total, LossSum)
+    assert isinstance(total, WeightedSumLoss)
     parts = [build_loss(name)(logits, target) for name in ("published:mIoU", "published:BIoU", "ce")]
     expected = parts[0] + 0.5 * parts[1] + 2 * parts[2]
     assert total(logits, target).item() == pytest.approx(expected.item())
@@ -157,45 +212,68 @@ def test_naive_is_the_surrogate_with_identity_curves():
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("spec", "what", "remedy"),
     [
-        ("dise", "unknown loss 'dise'; did you mean 'dice'.*Known: .*lovasz.*published"),
-        ("published:mIou2", "unknown published surrogate 'mIou2'"),
-        ("naive:IoU", "unknown metric 'IoU'"),
-        ("wce", "give class_counts"),
-        ("x * ce", "unknown loss 'x"),
-        ("1.2.3 * ce", r"the weight '1\.2\.3'; expected a number"),
-        ("searched:a", "no searches were given"),
-        ("", "empty term"),
-        ("ce+dice", "spaces around the plus"),
-        ("1e400 * ce", "expected a number"),
-        (None, "the loss is None; expected a name"),
+        ("dise", "unknown loss 'dise'; did you mean 'dice'?", "lovasz"),
+        ("published:mIou2", "unknown published surrogate 'mIou2'", "mIoU"),
+        ("naive:IoU", "unknown metric 'IoU'", "mIoU"),
+        ("foo:mIoU", "unknown loss 'foo:mIoU'", "naive:"),
+        ("wce", "'wce'", "class_counts"),
+        ("x * ce", "unknown loss 'x", "ce"),
+        ("1.2.3 * ce", "'1.2.3'", "number"),
+        ("searched:a", "no searches were given", "surrogate.json"),
+        ("", "empty term", "names joined by ' + '"),
+        ("ce+dice", "unknown loss 'ce+dice'", "spaces around the plus"),
+        ("1e400 * ce", "'1e400'", "number"),
+        (None, "None", "a name"),
     ],
 )
-def test_an_unknown_name_is_answered_with_the_known_ones(spec, message):
-    with pytest.raises(ValueError, match=message):
+def test_an_unknown_name_is_answered_with_the_known_ones(spec, what, remedy):
+    with pytest.raises(InputError) as error:
         build_loss(spec)
+    assert what in error.value.what
+    assert remedy in error.value.expected + error.value.cure
+
+
+def test_a_loss_is_parsed_into_terms():
+    terms = parse_loss("Naive:mIoU + -0.5*CE + 2e-1 * searched:voc-BIoU + a:b/c d.json")
+    assert terms == [
+        (1.0, "naive", "mIoU"),
+        (-0.5, "hand-made", "ce"),
+        (0.2, "searched", "voc-BIoU"),
+        (1.0, "file", "a:b/c d.json"),
+    ]
+    assert [term.text for term in terms] == ["naive:mIoU", "ce", "searched:voc-BIoU", "a:b/c d.json"]
+    assert parse_loss("mIoU-paper + wce", bare="published")[0] == (1.0, "published", "mIoU-paper")
+    with pytest.raises(InputError, match="unknown search 'b'"):
+        terms[2]._replace(name="b").surrogate({"a": "a.json"})
 
 
 def test_class_counts_are_checked():
-    with pytest.raises(ValueError, match="class_counts has 3 numbers; expected one for each of 4"):
+    with pytest.raises(InputError) as error:
         build_loss("wce", class_counts=[1, 2, 3])(*batch())
+    assert (error.value.where, error.value.expected) == ("class_counts", "one for each of 4 classes")
     for counts in ([-1, 2], [1, float("inf")], 3, [1, "a"]):
-        with pytest.raises(ValueError, match="class_counts is"):
+        with pytest.raises(InputError) as error:
             build_loss("wce", class_counts=counts)
+        assert error.value.where == "class_counts"
 
 
 def test_a_misspelt_option_is_answered():
-    with pytest.raises(ValueError, match="unknown convention 'tol'; did you mean 'tolerance'"):
+    with pytest.raises(InputError, match="unknown key 'tol'; did you mean 'tolerance'"):
         build_loss("naive:mIoU", tol=3)
-    with pytest.raises(ValueError, match="unknown convention 'ignore_idx'"):
+    with pytest.raises(InputError, match="unknown key 'ignore_idx'"):
         build_loss("ce", ignore_idx=0)
-    with pytest.raises(ValueError, match=r"ignore_index is 2\.5"):
+    with pytest.raises(InputError) as error:
         build_loss("ce", ignore_index=2.5)
+    assert error.value.where == "ignore_index"
     assert build_loss("Published:mIoU").surrogate.metric == "mIoU"
 
 
-SYNCED = ("ce", "wce", "dpce", "ssim", "dice", "naive:FWIoU", "published:BIoU")
+SYNCED = (
+    *("ce", "wce", "dpce", "ssim", "dice", "naive:FWIoU", "published:BIoU"),
+    *("ce-release", "wce-release", "dice-release"),
+)
 
 
 def test_losses_synced_over_ranks_are_those_of_the_whole_batch(tmp_path):

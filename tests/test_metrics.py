@@ -12,9 +12,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoseg import formula
-from autoseg.formula import Conventions, Formula, ratio
-from autoseg.metrics import METRICS, SegmentationMetrics, dilate
+from autoseg.errors import InputError
+from autoseg.metrics import formula
+from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.counts import dilate
+from autoseg.metrics.formula import METRICS, Formula, ratio
+from autoseg.metrics.segmentation import SegmentationMetrics
 
 GOLDEN_METRICS = json.loads((Path(__file__).parent / "golden" / "official.json").read_text())["metrics"]
 VECTORS = ("n_pred_edge", "n_target_edge", "matched_pred", "matched_target")
@@ -153,9 +156,11 @@ def test_masking_void_in_bf1_ignores_what_is_predicted_there():
 
 
 def test_presets_have_the_data_sets_settings():
-    assert SegmentationMetrics.preset("VOC", 21).conventions == Conventions()
+    assert SegmentationMetrics.preset("VOC", 21).conventions == Conventions(absent="skip")
     city = SegmentationMetrics.preset("cityscapes", 19, tolerance=3)
     assert (city.conventions.drop_background, city.conventions.tolerance) == (False, 3)
+    own = SegmentationMetrics.preset(Conventions(absent="zero"), 21)
+    assert own.conventions == Conventions(absent="zero")
     with pytest.raises(ValueError, match="unknown conventions 'coco'"):
         SegmentationMetrics.preset("coco", 80)
 
@@ -198,47 +203,57 @@ def test_void_may_be_any_label_or_none():
 
 
 @pytest.mark.parametrize(
-    ("pred", "target", "message"),
+    ("pred", "target", "where", "found", "expected"),
     [
-        (np.zeros((4, 4)), np.zeros((4, 4), int), "pred has dtype float64; expected integer"),
-        (torch.zeros(4, 4, dtype=torch.long), torch.zeros(4, 4), "target has dtype torch.float32; expected integer"),
-        (np.zeros((4, 4), int), np.zeros((4, 5), int), r"shapes \(1, 4, 4\) and \(1, 4, 5\); expected equal"),
-        (np.zeros((2, 3, 4, 4), int), np.zeros((2, 4, 4), int), r"pred has shape \(2, 3, 4, 4\); expected \(H, W\)"),
-        (np.zeros((0, 4), int), np.zeros((0, 4), int), r"shape \(0, 4\)"),
-        (np.full((4, 4), 3), np.zeros((4, 4), int), r"pred holds labels 3; expected 0..2 or 255 \(void\)"),
-        (np.zeros((4, 4), int), np.full((4, 4), -1), r"target holds labels -1; expected 0..2"),
-        (np.zeros((4, 4), int), np.full((4, 4), 300), r"target holds labels 300; expected 0..2"),
-        (np.array([["a"]]), np.zeros((1, 1), int), "pred has dtype <U1"),
+        (np.zeros((4, 4)), np.zeros((4, 4), int), "pred", "float64", "integer class labels"),
+        (torch.zeros(4, 4, dtype=torch.long), torch.zeros(4, 4), "target", "torch.float32", "integer class labels"),
+        (np.zeros((4, 4), int), np.zeros((4, 5), int), "pred", "(1, 4, 4)", "(1, 4, 5)"),
+        (np.zeros((2, 3, 4, 4), int), np.zeros((2, 4, 4), int), "pred", "(2, 3, 4, 4)", "(H, W)"),
+        (np.zeros((0, 4), int), np.zeros((0, 4), int), "target", "(0, 4)", "(H, W)"),
+        (np.full((4, 4), 3), np.zeros((4, 4), int), "pred", "labels 3", "0..2 or 255 (void)"),
+        (np.zeros((4, 4), int), np.full((4, 4), -1), "target", "labels -1", "0..2"),
+        (np.zeros((4, 4), int), np.full((4, 4), 300), "target", "labels 300", "0..2"),
+        (np.array([["a"]]), np.zeros((1, 1), int), "pred", "<U1", "integer class labels"),
     ],
 )
-def test_bad_input_is_named_and_leaves_the_counts_as_they_were(pred, target, message):
+def test_bad_input_is_named_and_leaves_the_counts_as_they_were(pred, target, where, found, expected):
     m = SegmentationMetrics(3)
     m.update(np.arange(9).reshape(3, 3) % 3, np.arange(9).reshape(3, 3) // 3)
     before = {name: value.tolist() for name, value in m.counts.items()}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(InputError) as error:
         m.update(pred, target)
+    assert error.value.where == where
+    assert found in error.value.what
+    assert expected in error.value.expected
     assert {name: value.tolist() for name, value in m.counts.items()} == before
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "found"),
     [
-        ({"num_classes": 0}, "num_classes is 0"),
-        ({"num_classes": 2.5}, "num_classes is 2.5"),
-        ({"tolerance": -1}, "tolerance is -1; expected a whole number of pixels"),
-        ({"boundary_radius": 1.5}, "boundary_radius is 1.5"),
-        ({"drop_background": "yes"}, "drop_background is 'yes'"),
-        ({"absent": "nan"}, "unknown treatment of absent classes 'nan'"),
-        ({"ignore_index": "void"}, "ignore_index is 'void'"),
-        ({"metrics": ["mIuO"]}, "did you mean 'mIoU'"),
-        ({"metrics": []}, "no metric was asked for"),
-        ({"metrics": 3}, "unknown metric '3'"),
-        ({"ignore_index": True}, "ignore_index is True"),
+        ({"num_classes": 0}, "0"),
+        ({"num_classes": 2.5}, "2.5"),
+        ({"tolerance": -1}, "-1"),
+        ({"boundary_radius": 1.5}, "1.5"),
+        ({"drop_background": "yes"}, "'yes'"),
+        ({"absent": "nan"}, "'nan'"),
+        ({"ignore_index": "void"}, "'void'"),
+        ({"metrics": []}, "empty"),
+        ({"ignore_index": True}, "True"),
     ],
 )
-def test_bad_settings_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_settings_are_named(arguments, found):
+    with pytest.raises(InputError) as error:
         SegmentationMetrics(**{"num_classes": 3, **arguments})
+    assert error.value.where == next(iter(arguments))
+    assert found in error.value.what
+
+
+@pytest.mark.parametrize(("metrics", "found"), [(["mIuO"], "did you mean 'mIoU'"), (3, "'3'")])
+def test_an_unknown_metric_is_named(metrics, found):
+    with pytest.raises(InputError, match="unknown metric") as error:
+        SegmentationMetrics(3, metrics=metrics)
+    assert found in error.value.what
 
 
 def test_numpys_whole_numbers_are_whole_numbers():

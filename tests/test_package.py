@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import pytest
 import yaml
 
 import autoseg
+from autoseg.cli import main
 from autoseg.errors import InputError
 from autoseg.files import atomic, fingerprint, read_json, write_json
 
@@ -27,16 +30,36 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     [
         ("autoseg", {"torch", "optuna", "numpy"}),
         ("autoseg.cli", {"torch", "optuna"}),
-        ("autoseg.formula", {"torch", "optuna"}),
-        ("autoseg.surrogate_json", {"torch", "optuna"}),
-        ("autoseg.metrics", {"optuna", "scipy", "torchvision"}),
-        ("autoseg.losses", {"optuna", "scipy", "torchvision"}),
+        ("autoseg.metrics.formula", {"torch", "optuna"}),
+        ("autoseg.losses.surrogate", {"torch", "optuna"}),
+        ("autoseg.search.ppo2", {"torch", "optuna", "scipy.stats"}),
+        ("autoseg.search.steps", {"torch", "optuna", "scipy.stats"}),
+        ("autoseg.search.runner", {"torch", "optuna"}),
+        ("autoseg.search.sampler", {"torch", "scipy.stats"}),
+        ("autoseg.metrics.counts", {"optuna", "scipy", "torchvision"}),
+        ("autoseg.losses.hand_made", {"optuna", "scipy", "torchvision"}),
     ],
 )
 def test_a_module_imports_only_what_its_layer_needs(module, forbidden):
     code = f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"
     loaded = set(json.loads(run("-c", code).stdout))
     assert not forbidden & loaded
+
+
+@pytest.mark.parametrize("name", ["paper", "demo", "tiny"])
+def test_reading_a_config_and_planning_its_jobs_loads_neither_torch_nor_optuna(name):
+    code = (
+        "import sys; from autoseg.files import read_settings; from autoseg.pipeline.arguments import Arguments; "
+        "from autoseg.pipeline.expansion import load_pipeline; from autoseg.pipeline.inputs import Inputs; "
+        "from autoseg.pipeline.layout import Layout; "
+        f"pipeline = load_pipeline(read_settings('workflow/config/{name}.yaml'), 'config'); "
+        "layout = Layout.named(pipeline.name); "
+        "jobs = [Inputs(pipeline, layout).select(search) for search in pipeline.searches]; "
+        "assert jobs and Arguments(pipeline, layout).ask; "
+        "print({'torch', 'optuna', 'scipy.stats'} & set(sys.modules))"
+    )
+    done = run("-c", code)
+    assert done.stdout == "set()\n", done.stderr
 
 
 def test_the_conda_file_has_the_same_pins_as_the_constraints():
@@ -80,6 +103,21 @@ def test_a_package_that_only_an_extra_brings_is_missed_in_a_sentence(tmp_path):
     assert done.stderr == "autoseg prepare: needs the package cv2; `pip install 'autoseg[all]'` brings it.\n"
 
 
+def test_a_verb_shows_what_the_library_logs_on_stderr_alone(tmp_path, capsys):
+    for folder in ("a", "b"):  # the second verb of a process says each line once, too
+        assert (
+            main(
+                ["prepare", "synthetic", "--train", "3", "--val", "1", "--size", "32", "--out", str(tmp_path / folder)]
+            )
+            == 0
+        )
+        assert main(["split", str(tmp_path / folder), "--hold-out", "1"]) == 0
+        logging.getLogger("autoseg.files").info("a line")
+        shown = capsys.readouterr()
+        assert shown.err.count("autoseg split: a line\n") == 1
+        assert shown.out == ""
+
+
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "folder" / "a.json"
     write_json(path, {"b": 1, "a": 0.1})
@@ -111,13 +149,13 @@ def test_json_is_canonical_and_errors_name_the_file(tmp_path):
 
 def test_a_metric_from_a_plugin_is_known_to_every_verb(tmp_path):
     (tmp_path / "my_metrics.py").write_text(
-        "from autoseg.formula import Formula, ratio, register\n"
+        "from autoseg.metrics.formula import Formula, ratio, register\n"
         "register(Formula('mDice', lambda y_hat, y, ops: {'both': ops.AND('AND', y_hat, y), 'size': y_hat + y},\n"
         "                 lambda s: ratio(2 * s['both'], s['size'])))\n"
     )
     (tmp_path / "search.json").write_text('{"metric": "mDice", "steps": 2, "trials_per_step": 2}')
     command = [sys.executable, "-m", "autoseg"]
-    ask = ["ask", "dice", "--config", "search.json", "--step", "1"]
+    ask = ["ask", "dice", "--settings", "search.json", "--step", "1"]
     done = subprocess.run(
         [*command, "--plugin", "my_metrics", *ask], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -127,3 +165,27 @@ def test_a_metric_from_a_plugin_is_known_to_every_verb(tmp_path):
     assert without.returncode == 2
     assert "mDice" in without.stderr
     assert "Traceback" not in without.stderr
+
+
+ROOMS = ["errors", "files", "versions", "progress", "data", "metrics", "plugins", "losses", "search", "training"]
+ROOMS += ["pipeline", "report", "cli"]
+
+
+def test_rooms_import_only_rooms_before_them_in_the_data_flow():
+    backwards = []
+    for path in sorted((ROOT / "autoseg").rglob("*.py")):
+        room = path.relative_to(ROOT / "autoseg").parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("autoseg."):
+                other = node.module.split(".")[1]
+                if room in ROOMS and ROOMS.index(other) > ROOMS.index(room):
+                    backwards.append(f"{path.relative_to(ROOT)}:{node.lineno} imports {node.module}")
+    assert not backwards
+
+
+def test_the_public_names_are_there_and_nothing_else():
+    assert set(dir(autoseg)) == {*autoseg.__all__, "__version__"}
+    for name in autoseg.__all__:
+        assert getattr(autoseg, name).__name__ == name
+    with pytest.raises(AttributeError, match="SurrogatLoss"):
+        autoseg.SurrogatLoss  # noqa: B018

@@ -15,14 +15,17 @@ from pathlib import Path
 import pytest
 
 from autoseg.cli import main
-from autoseg.config import parse
 from autoseg.errors import InputError
-from autoseg.formula import METRICS
-from autoseg.paper import PUBLISHED_TABLES, SCORE_TABLES, definitions, published_metrics, published_table
-from autoseg.paper.formats import comma_separated, hypertext, latex, markdown
-from autoseg.paper.tables import Cell, fill, printed, read_scores, targets, with_targets
-from autoseg.pipeline import Row, Run, Table, load_pipeline, table_runs
-from autoseg.times import search_time, write_time
+from autoseg.files import parse
+from autoseg.metrics.formula import METRICS
+from autoseg.pipeline.expansion import load_pipeline
+from autoseg.pipeline.outputs import SCORE_TABLES, Row, Run, Table
+from autoseg.report import definitions
+from autoseg.report.formats import comma_separated, hypertext, latex, markdown
+from autoseg.report.published import PUBLISHED_TABLES, published_metrics, published_table
+from autoseg.report.score_files import ReadScores, read_scores
+from autoseg.report.tables import Cell, fill, paper_table, targets, with_targets
+from autoseg.search.times import search_time, write_time
 from tests.pipeline_runs import content
 from tests.small_results import scores
 
@@ -109,12 +112,10 @@ def test_the_paper_config_finds_every_number_of_the_paper():
     for name in SCORE_TABLES:
         table = pipeline.tables[name]
         assert table.paper == name
-        filled = fill(
-            with_targets(table, {s: pipeline.search(s).metric for s in pipeline.searches}), read_scores(table, [])
-        )
-        shown = [cell.paper.text for line in filled.lines for cell in line.cells]
+        filled = fill(with_targets(table, {s: pipeline.search(s).metric for s in pipeline.searches}), ReadScores())
+        shown = [cell.paper.text for row in filled.rows for cell in row.cells]
         assert shown == [cell.text for row in published_table(name).rows for block in row.scores for cell in block]
-        assert [line.paper_hours for line in filled.lines] == [row.hours for row in published_table(name).rows]
+        assert [row.paper_hours for row in filled.rows] == [row.hours for row in published_table(name).rows]
 
 
 def test_our_targets_are_the_ones_that_the_paper_underlines():
@@ -136,15 +137,19 @@ def write(folder: Path, *contents: dict) -> list[Path]:
     return paths
 
 
+def read(table: Table, paths: list[Path], **options) -> ReadScores:
+    return read_scores(table.runs, paths, metrics=table.metrics, **options)
+
+
 def cells(filled) -> dict:
-    return {line.label: dict(zip(filled.metrics, line.cells, strict=False)) for line in filled.lines}
+    return {row.label: dict(zip(filled.metrics, row.cells, strict=False)) for row in filled.rows}
 
 
 def test_a_table_has_means_spreads_targets_and_what_is_near_the_best(tmp_path):
     table = Table(dataset="d", retraining="r", rows=["ce", "naive:mIoU", "dice"], seeds=[0, 1])
     ce, naive = (Run("d", "r", loss, 0) for loss in ("ce", "naive:mIoU"))
     contents = [scores(ce, 50.0), scores(ce._replace(seed=1), 51.0), scores(naive, 40.0, scores={"mIoU": 50.21})]
-    filled = fill(table, read_scores(table, write(tmp_path, *contents)), command="make it")
+    filled = fill(table, read(table, write(tmp_path, *contents)), command="make it")
     found = cells(filled)
     assert found["ce"]["mIoU"].text == "50.50 ± 0.71"
     assert found["ce"]["gAcc"].underlined
@@ -152,25 +157,26 @@ def test_a_table_has_means_spreads_targets_and_what_is_near_the_best(tmp_path):
     assert found["naive:mIoU"]["mIoU"].underlined
     assert not found["naive:mIoU"]["FWIoU"].bold
     assert found["dice"]["mIoU"].text == ""
-    assert "Not computed yet: dice; `make it` fills it." in filled.caption
-    assert "Fewer seeds than 2 so far: naive:mIoU; `make it` adds the others." in filled.caption
+    assert [found[loss]["mIoU"].seeds for loss in ("ce", "naive:mIoU", "dice")] == [2, 1, 0]
+    assert [sum(f" {loss};" in text for text in filled.caption) for loss in ("ce", "naive:mIoU", "dice")] == [0, 1, 1]
+    assert sum("`make it`" in text for text in filled.caption) == 2  # fills what is empty, adds the seeds
 
 
 @pytest.mark.parametrize(("value", "bold"), [(80.95, True), (80.94, False)])
 def test_bold_is_less_than_0_3_below_the_best_to_the_printed_digit(tmp_path, value, bold):
     table = Table(dataset="d", retraining="r", rows=["ce", "dice"])
-    runs = table_runs(table)
-    read = read_scores(table, write(tmp_path, scores(runs[0], 81.24), scores(runs[1], value)))
-    assert cells(fill(table, read))["dice"]["mIoU"].bold is bold
+    runs = table.runs
+    found = read(table, write(tmp_path, scores(runs[0], 81.24), scores(runs[1], value)))
+    assert cells(fill(table, found))["dice"]["mIoU"].bold is bold
 
 
 def test_every_block_of_columns_has_its_own_best(tmp_path):
     blocks = [{"dataset": name, "retraining": "r", "label": name} for name in ("a", "b")]
     table = Table(columns=blocks, rows=["ce", "dice"], metrics=["mIoU"])
     values = {("a", "ce"): 90, ("a", "dice"): 80, ("b", "ce"): 10, ("b", "dice"): 20}
-    read = read_scores(table, write(tmp_path, *(scores(r, values[r.dataset, r.loss]) for r in table_runs(table))))
-    lines = fill(table, read).lines
-    assert [[cell.bold for cell in line.cells] for line in lines] == [[True, False], [False, True]]
+    found = read(table, write(tmp_path, *(scores(r, values[r.dataset, r.loss]) for r in table.runs)))
+    rows = fill(table, found).rows
+    assert [[cell.bold for cell in row.cells] for row in rows] == [[True, False], [False, True]]
 
 
 def test_targets_of_searched_losses_come_from_their_searches():
@@ -180,7 +186,7 @@ def test_targets_of_searched_losses_come_from_their_searches():
     assert targets(Row(loss="published:mIoU-paper + naive:BF1")) == ["mIoU", "BF1"]
 
 
-def paper_table(tmp_path, **changes):
+def beside_paper(tmp_path, **changes):
     table = Table(
         title="Losses & more",
         paper="main",
@@ -188,12 +194,12 @@ def paper_table(tmp_path, **changes):
         rows=[{"loss": "ce", "label": "Cross Entropy"}, {"loss": "searched:BIoU", "label": "Searched BIoU"}, "dice"],
         **changes,
     )
-    run = table_runs(table)[0]
-    return fill(table, read_scores(table, write(tmp_path, scores(run, 78.0))))
+    run = table.runs[0]
+    return fill(table, read(table, write(tmp_path, scores(run, 78.0))))
 
 
 def test_the_papers_number_and_the_difference_stand_below_ours(tmp_path):
-    filled = paper_table(tmp_path)
+    filled = beside_paper(tmp_path)
     cell = cells(filled)["Cross Entropy"]["mIoU"]
     assert (cell.text, cell.paper.text, cell.difference_text) == ("78.00", "78.69", "−0.69")
     swapped = cells(filled)["Searched BIoU"]["mAcc"]
@@ -215,13 +221,13 @@ def test_the_difference_is_that_of_the_printed_numbers(ours, text):
 
 
 def test_markdown_has_as_many_cells_in_every_row(tmp_path):
-    lines = [line for line in markdown(paper_table(tmp_path)).splitlines() if line.startswith("|")]
+    lines = [line for line in markdown(beside_paper(tmp_path)).splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in lines}) == 1
     assert re.fullmatch(r"\|( -+:? \|)+", lines[1])
 
 
 def test_csv_has_full_digits_and_the_papers_as_printed(tmp_path):
-    rows = list(csv.DictReader(io.StringIO(comma_separated(paper_table(tmp_path)))))
+    rows = list(csv.DictReader(io.StringIO(comma_separated(beside_paper(tmp_path)))))
     assert rows[0]["PASCAL VOC mIoU"] == "78.0"
     assert rows[0]["PASCAL VOC BF1 paper"] == "65.30"
     assert float(rows[0]["PASCAL VOC mIoU difference"]) == pytest.approx(-0.69)
@@ -245,7 +251,7 @@ class Cells(HTMLParser):
 @pytest.mark.parametrize("name", SCORE_TABLES)
 def test_html_is_rectangular_and_self_contained(name, tmp_path):
     pipeline = load_pipeline(content("paper"), "paper.yaml")
-    text = hypertext(fill(pipeline.tables[name], read_scores(pipeline.tables[name], [])))
+    text = hypertext(fill(pipeline.tables[name], ReadScores()))
     counter = Cells()
     counter.feed(text)
     assert len(set(counter.rows)) == 1
@@ -265,15 +271,13 @@ def balanced(tex: str) -> bool:
 @pytest.mark.parametrize("name", SCORE_TABLES)
 def test_latex_compiles_or_at_least_is_well_formed(name, tmp_path):
     pipeline = load_pipeline(content("paper"), "paper.yaml")
-    for number, filled in enumerate(
-        (fill(pipeline.tables[name], read_scores(pipeline.tables[name], [])), printed(name))
-    ):
+    for number, filled in enumerate((fill(pipeline.tables[name], ReadScores()), paper_table(name))):
         tex = latex(filled)
         assert balanced(tex)
         body = tex.split("\\midrule", 1)[1].split("\\bottomrule")[0]
         rows = [line for line in body.splitlines() if line.endswith(r"\\")]
         assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {
-            len(filled.lines[0].cells) + len(filled.about or "1") - 1 + filled.hours
+            len(filled.rows[0].cells) + len(filled.about or "1") - 1 + filled.hours
         }
         compiles(tex, tmp_path / f"{number}.tex")
 
@@ -306,8 +310,8 @@ def test_latex_escapes_what_users_write(tmp_path):
     table = Table(
         title="50 % of a_b & c # {d}", dataset="d", retraining="r", rows=[{"loss": "ce", "label": "x^2 ~ \\y"}]
     )
-    tex = latex(fill(table, read_scores(table, [])))
-    assert "says ``8 hours'' of" in latex(printed("proxies"))
+    tex = latex(fill(table, ReadScores()))
+    assert "says ``8 hours'' of" in latex(paper_table("proxies"))
     assert r"50 \% of a\_b \& c \# \{d\}" in tex
     assert r"x\textasciicircum{}2 \textasciitilde{} \textbackslash{}y" in tex
 
@@ -317,7 +321,7 @@ def test_latex_escapes_what_users_write(tmp_path):
 
 def test_a_broken_or_foreign_file_is_named_and_skipped_or_with_strict_an_error(tmp_path):
     table = Table(dataset="d", retraining="r", rows=["ce", "dice"])
-    good = table_runs(table)[0]
+    good = table.runs[0]
     paths = write(
         tmp_path,
         scores(good, 70.0),
@@ -328,35 +332,29 @@ def test_a_broken_or_foreign_file_is_named_and_skipped_or_with_strict_an_error(t
     )
     (tmp_path / "torn.json").write_text('{"schema": "autoseg/sco')
     paths += [tmp_path / "torn.json", tmp_path / "missing.json"]
-    read = read_scores(table, paths)
-    problems = "\n".join(read.problems)
-    for path, what in zip(
-        paths[1:],
-        (
-            "not a file of scores",
-            "is not in this table",
-            "loss",
-            "a second file",
-            "not readable as JSON",
-            "no such file",
-        ),
-        strict=True,
-    ):
-        assert re.search(f"{re.escape(str(path))}: .*{what}", problems), what
-    filled = fill(table, read)
+    found = read(table, paths)
+    assert list(found.problems) == paths[1:]
+    assert all(problem.where.startswith(str(path)) for path, problem in found.problems.items())
+    of_kind, foreign, incomplete, second, torn, missing = found.problems.values()
+    assert of_kind.expected == "'autoseg/scores/1'"
+    assert (foreign.expected, second.cure) == ("a run of the table", "give one of them")
+    assert incomplete.where == f"{paths[3]}: loss"
+    assert ("JSON" in torn.what, missing.what) == (True, "no such file")
+    filled = fill(table, found)
     assert cells(filled)["ce"]["mIoU"].text == "70.00"
     assert sum(text.startswith("Skipped: ") for text in filled.caption) == 6
     for path in paths[1:]:
-        with pytest.raises(InputError, match=re.escape(path.name)):
-            read_scores(table, [paths[0], path], strict=True)
+        with pytest.raises(InputError) as error:
+            read(table, [paths[0], path], strict=True)
+        assert error.value.where.startswith(str(path))
 
 
 def test_the_verb_writes_four_files_and_strict_ends_in_a_sentence(tmp_path, capsys):
     table = Table(dataset="d", retraining="r", rows=["ce", "dice"])
-    good, broken = write(tmp_path, scores(table_runs(table)[0], 70.0), {"schema": "other"})
+    good, broken = write(tmp_path, scores(table.runs[0], 70.0), {"schema": "other"})
     arguments = ["table", str(good), str(broken), "--table", table.model_dump_json(), "--out", str(tmp_path / "t")]
     assert main(arguments) == 0
-    assert f"skipped {broken}: not a file of scores" in capsys.readouterr().err
+    assert str(broken) in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.glob("t.*")) == ["t.csv", "t.html", "t.md", "t.tex"]
     before = {path: path.read_bytes() for path in tmp_path.glob("t.*")}
     assert main(arguments) == 0
@@ -372,7 +370,7 @@ def test_a_published_table_is_shown_by_the_verb(capsys):
     assert main(["table", "--published", "metrics"]) == 0
     assert "Boundary F1 Score" in capsys.readouterr().out
     assert main(["table", "--published", "mian"]) == 2
-    assert "did you mean 'main'? Known: constraints, datasets, linear, main, metrics" in capsys.readouterr().err
+    assert "'main'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", PUBLISHED_TABLES)
@@ -385,27 +383,33 @@ def test_a_published_table_is_written_in_every_format(name, tmp_path):
 
 
 def test_a_published_table_keeps_its_last_digits_and_its_notes(tmp_path):
-    linear = list(csv.DictReader(io.StringIO(comma_separated(printed("linear")))))
+    linear = list(csv.DictReader(io.StringIO(comma_separated(paper_table("linear")))))
     assert (linear[0]["BF1"], linear[8]["FWIoU"]) == ("65.30", "70.50")
     assert not any("seeds" in name for name in linear[0])
-    assert ",Fail\n" in comma_separated(printed("constraints"))
-    assert "| ✓ | ✗ | ✗ | Fail<sup>1</sup> |" in markdown(printed("constraints"))
-    assert "Fail\\rlap{\\textsuperscript{1}}" in latex(printed("constraints"))
-    assert "Fail<sup>1</sup>" in hypertext(printed("constraints"))
+    assert ",Fail\n" in comma_separated(paper_table("constraints"))
+    assert "| ✓ | ✗ | ✗ | Fail<sup>1</sup> |" in markdown(paper_table("constraints"))
+    assert "Fail\\rlap{\\textsuperscript{1}}" in latex(paper_table("constraints"))
+    assert "Fail<sup>1</sup>" in hypertext(paper_table("constraints"))
 
 
 def test_score_files_and_a_table_of_a_config_do_not_go_together(tmp_path, capsys):
     assert main(["table", "a/scores.json", "--config", "demo.yaml", "--table", "main"]) == 2
-    assert "finds its own in --results" in capsys.readouterr().err
+    assert "--results" in capsys.readouterr().err
 
 
 def test_a_config_with_an_unknown_table_of_the_paper_is_refused():
-    with pytest.raises(InputError, match="unknown table of the paper 'mian'; did you mean 'main'"):
+    with pytest.raises(InputError) as error:
         parse(Table, {"dataset": "d", "retraining": "r", "rows": ["ce"], "paper": "mian"}, "tables.main")
+    assert error.value.where == "tables.main: paper"
+    assert error.value.expected == f"one of {', '.join(sorted(SCORE_TABLES))}"
 
 
 def test_tables_need_neither_torch_nor_optuna_nor_matplotlib(tmp_path):
-    code = "import sys, json, autoseg.paper.formats; print(json.dumps(sorted(sys.modules)))"
+    code = (
+        "import sys, json; from autoseg.report.formats import hypertext; "
+        "from autoseg.report.tables import paper_table; hypertext(paper_table('main')); "
+        "print(json.dumps(sorted(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "matplotlib"} & set(json.loads(done.stdout))
 
@@ -427,7 +431,7 @@ def test_hours_are_the_sum_of_recorded_times_and_empty_where_one_is_missing(tmp_
     assert search_time(tmp_path / "torn").untimed == 2
     rows = [{"loss": f"searched:{name}", "label": name, "about": ["R50"]} for name in ("whole", "torn")]
     table = Table(dataset="d", retraining="r", rows=rows, about=["Backbone"], hours=True, metrics=["mIoU"])
-    filled = fill(table, read_scores(table, []), searches=tmp_path)
-    assert [line.hours_text for line in filled.lines] == ["1.5", ""]
-    assert "Trials without a recorded time, so no hours: torn." in filled.caption
+    filled = fill(table, ReadScores(), searches=tmp_path)
+    assert [row.hours_text for row in filled.rows] == ["1.5", ""]
+    assert any("torn" in text and "whole" not in text for text in filled.caption)
     assert "| Backbone | Hours | mIoU |" in markdown(filled)

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 
 import jsonschema
 import pytest
 import yaml
 from PIL import Image
 
-from autoseg.config import NETWORK_NAMES
+from autoseg.cli import build_parser
+from autoseg.cli.tasks import task_of
 from autoseg.errors import InputError
-from autoseg.networks import NETWORKS
-from autoseg.pipeline import Run, load_pipeline
-from autoseg.reference import pages, schema
-from autoseg.search import search_space, settings_of
+from autoseg.losses.names import parse_loss
+from autoseg.pipeline.arguments import Arguments, as_argument
+from autoseg.pipeline.expansion import load_pipeline
+from autoseg.pipeline.inputs import Inputs
+from autoseg.pipeline.layout import Layout, step_name
+from autoseg.pipeline.outputs import Run
+from autoseg.search.folder import Folder
+from autoseg.search.space import search_space
+from autoseg.training.networks import NETWORKS
+from autoseg.training.settings import NETWORK_NAMES
+from docs.reference import pages, schema
 from tests.pipeline_runs import CONFIGS, ROOT, TARGETS, TINY, changed, content, snakemake, with_config
 
 
@@ -29,57 +38,83 @@ def tiny(*where_and_value):
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("config", "where", "named"),
     [
-        (tiny("tabels", {}), "unknown key 'tabels'; did you mean 'tables'"),
+        (tiny("tabels", {}), "", "tables"),
+        (tiny("searches", "mIoU", "dataset", "scnes"), "searches.mIoU: dataset", "scenes"),
+        (tiny("searches", "mIoU", "search", {"metric": "mIuO"}), "searches.mIoU.search: metric", "mIoU"),
+        (tiny("searches", "mIoU", "search", {"metric": "mIoU", "stpes": 3}), "searches.mIoU.search", "steps"),
+        (tiny("searches", "mIoU", "search", "steps", "two"), "searches.mIoU.search.steps", "two"),
+        (tiny("searches", "mIoU", "search", "name", "x"), "searches.mIoU: search.name", "key"),
         (
-            tiny("searches", "mIoU", "dataset", "scnes"),
-            r"searches.mIoU.dataset: unknown name 'scnes'; did you mean 'scenes'",
+            tiny("searches", "mIoU", "search", "initial", "nowhere.json"),
+            "searches.mIoU.search: initial: nowhere.json",
+            "no such file",
         ),
-        (tiny("searches", "mIoU", "search", {"metric": "mIuO"}), "unknown metric 'mIuO'; did you mean 'mIoU'"),
-        (
-            tiny("searches", "mIoU", "search", {"metric": "mIoU", "stpes": 3}),
-            "unknown key 'stpes'; did you mean 'steps'",
-        ),
-        (tiny("tables", "main", "rows", ["searched:miou2"]), "unknown search 'miou2'"),
-        (tiny("tables", "main", "rows", ["cee"]), "unknown loss 'cee'; did you mean 'ce'"),
-        (
-            tiny("proxies", "tiny", "training", {"lr": -1}),
-            r"proxies.tiny.training: protocol 'paper-proxy': lr: .*greater than 0",
-        ),
-        (tiny("retrainings", "tiny", "protocol", "papr"), "unknown protocol 'papr'; did you mean 'paper'"),
-        (tiny("datasets", "sc/enes", {"kind": "synthetic"}), "a name has letters"),
-        (tiny("name", "my results; rm"), "name is 'my results; rm'; a name has letters"),
-        (tiny("plugins", "my_metrics"), r"plugins is 'my_metrics'; expected a list of modules"),
-        (tiny("proxies", "tiny", "network", "tinny"), "proxies.tiny: unknown network 'tinny'; did you mean 'tiny'"),
-        (tiny("proxies", "tiny", "training", "workers", 2), "proxies.tiny.training.workers: this is one for all"),
-        (tiny("datasets", "scenes", "hold_out", 1.5), "datasets.scenes.hold_out is 1.5; write a share below 1"),
-        (tiny("datasets", "scenes", "options", "trian", 9), "unknown option 'trian'; did you mean 'train'"),
-        (tiny("datasets", "scenes", "options", "train", "12"), "options.train is '12'; expected a whole number"),
-        (tiny("retrainings", "tiny", "training", "seed", 3), "a run's seed is that of its table"),
-        (tiny("retrainings", "tiny", "processes", 3), "batch_size 2 cannot be shared by 3 processes"),
-        (tiny("retrainings", "tiny", "window", [8, 8]), "expected at least 32 x 32 pixels"),
-        (tiny("tables", "main", "seeds", [0, 0]), r"seeds are \[0, 0\]; expected different whole numbers"),
-        (tiny("searches", "mIoU", "search", "name", "x"), "a search is called by its key, 'mIoU'"),
-        (tiny("searches", "mIoU", "search", "initial", "nowhere.json"), "searches.mIoU.search.initial: nowhere.json"),
-        (tiny("searches", "twice", content("tiny")["searches"]["mIoU"]), "mIoU and searches.twice are the same search"),
-        (
-            tiny("datasets", "scenes", "holdout", 4),
-            r"the config: datasets.scenes: unknown key 'holdout'; did you mean 'hold_out'",
-        ),
-        (
-            tiny("tables", "main", "rows", [{"loss": "ce", "lable": "CE"}]),
-            r"tables.main.rows.0: unknown key 'lable'; did you mean 'label'",
-        ),
+        (tiny("searches", "twice", content("tiny")["searches"]["mIoU"]), "searches.twice", "mIoU"),
+        (tiny("tables", "main", "rows", ["searched:miou2"]), "tables.main: loss 'searched:miou2'", "mIoU"),
+        (tiny("tables", "main", "rows", ["cee"]), "tables.main: loss 'cee'", "'ce'"),
+        (tiny("tables", "main", "seeds", [0, 0]), "tables.main.seeds", "different"),
+        (tiny("tables", "main", "rows", [{"loss": "ce", "lable": "CE"}]), "tables.main.rows.0", "label"),
+        (tiny("proxies", "tiny", "training", {"lr": -1}), "proxies.tiny.training.lr", "greater than 0"),
+        (tiny("proxies", "tiny", "training", "workers", 2), "proxies.tiny: training.workers", "top of the config"),
+        (tiny("proxies", "tiny", "network", "tinny"), "proxies.tiny", "tiny"),
+        (tiny("retrainings", "tiny", "protocol", "papr"), "retrainings.tiny", "paper"),
+        (tiny("retrainings", "tiny", "training", "seed", 3), "retrainings.tiny: training.seed", "seeds"),
+        (tiny("retrainings", "tiny", "processes", 3), "retrainings.tiny: training.batch_size", "3 processes"),
+        (tiny("retrainings", "tiny", "window", [8, 8]), "retrainings.tiny: window", "32 x 32"),
+        (tiny("datasets", "sc/enes", {"kind": "synthetic"}), "datasets", "sc/enes"),
+        (tiny("datasets", "scenes", "hold_out", 1.5), "datasets.scenes.hold_out", "a share"),
+        (tiny("datasets", "scenes", "options", "trian", 9), "datasets.scenes: options", "train"),
+        (tiny("datasets", "scenes", "holdout", 4), "datasets.scenes", "hold_out"),
+        (tiny("name", "my results; rm"), "name", "my results; rm"),
+        (tiny("plugins", "my_metrics"), "plugins", "a list"),
         (
             tiny("figures", {"g": {"kind": "curves", "searches": ["mIoU"], "titel": "x"}}),
-            r"figures.g.curves: unknown key 'titel'; did you mean 'title'",
+            "figures.g.curves",
+            "title",
         ),
+        (tiny("figures", {"g": {"kind": "curves", "searches": ["mIuO"]}}), "figures.g: search", "mIoU"),
+        (tiny("figures", {"g": {"kind": "surrogate", "loss": "ce"}}), "figures.g.surrogate.loss", "one surrogate"),
+        (tiny("figures", {"g": {"kind": "proxies", "table": "main"}}), "figures.g: table", "hours"),
     ],
 )
-def test_a_wrong_config_is_answered_in_a_sentence(config, message):
-    with pytest.raises(InputError, match=message):
+def test_a_wrong_config_is_refused_by_its_key(config, where, named):
+    with pytest.raises(InputError) as error:
         load_pipeline(config, "the config")
+    assert error.value.where == f"the config: {where}".removesuffix(": ")
+    assert named in f"{error.value.what} {error.value.expected} {error.value.cure}"
+
+
+def test_the_layout_spells_paths_as_the_rooms_that_write_them():
+    layout = Layout.named("tiny")
+    folder = Folder(layout.search("mIoU"))
+    assert layout.proposals("mIoU", step_name(3)) == str(folder.step(3) / "proposals.json")
+    assert layout.proposals("mIoU", "rescore") == str(folder.step("rescore") / "proposals.json")
+    assert layout.surrogate("{search}").format(search="mIoU") == layout.surrogate("mIoU")
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_the_arguments_of_a_job_say_to_its_command_what_the_config_says(path):
+    pipeline = load_pipeline(yaml.safe_load(path.read_text()), path.name)
+    arguments = Arguments(pipeline, Layout.named(pipeline.name))
+
+    def task(verb, words):
+        return task_of(build_parser().parse_args([verb, *shlex.split(f"{words} {arguments.machine}")]))
+
+    for name, plan in pipeline.searches.items():
+        told = task("trials", f"{arguments.trials[name]['arguments']} --step 1")
+        assert told.training == pipeline.proxy_training(name)
+        assert told.conventions == pipeline.search(name).conventions
+        assert (told.network, told.weights) == (
+            pipeline.proxies[plan.proxy].network,
+            pipeline.proxies[plan.proxy].weights,
+        )
+    for name, run in pipeline.runs.items():
+        told = task("train", f"{arguments.train(name)} --out x")
+        assert told.training == pipeline.run_training(run.retraining, run.seed)
+        assert told == task("evaluate", f"x {arguments.evaluate(name)}")
+        assert told.data == f"results/{pipeline.name}/data/{run.dataset}"
 
 
 def test_names_of_runs_are_safe_and_differ():
@@ -125,7 +160,7 @@ def test_the_demo_is_the_default_and_keys_go_on_top_of_either(tmp_path):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (tiny("datasets", "scenes", "hold_out", 12), "hold_out is 12, but there are only 12 training images"),
+        (tiny("datasets", "scenes", "hold_out", 12), "hold_out: 12 images, but the training set has 12"),
         (
             tiny("datasets", "scenes", {"kind": "voc", "options": {"root": "nowhere/VOC"}, "hold_out": 4}),
             r"datasets.scenes: nowhere/VOC: the folder does not exist; give the folder",
@@ -157,7 +192,7 @@ def test_a_hold_out_that_leaves_nothing_is_refused_before_the_first_job(tmp_path
     }
     config = tiny("datasets", "scenes", {"kind": "folder", "options": options, "hold_out": 3})
     done = snakemake(tmp_path, *with_config(tmp_path, config))
-    assert "datasets.scenes: hold-out of 3 images: the training set has 3" in done.stdout
+    assert "datasets.scenes: hold_out: 3 images, but the training set has 3" in done.stdout
 
 
 def test_results_that_cannot_be_written_are_said_before_the_first_job(tmp_path):
@@ -187,8 +222,9 @@ def test_a_for_writes_out_every_search():
     assert list(pipeline.searches) == ["mIoU-1", "mIoU-2", "mAcc-1", "mAcc-2"]
     assert pipeline.search("mAcc-2").seed == 2
     config["searches"] = {"{metric}": {"for": {"metric": ["mIoU"], "seed": [1, 2]}}}
-    with pytest.raises(InputError, match="gives 'mIoU' twice"):
+    with pytest.raises(InputError) as error:
         load_pipeline(config, "the config")
+    assert error.value.where == "searches.{metric}"
 
 
 def test_the_paper_is_whole():
@@ -199,8 +235,8 @@ def test_the_paper_is_whole():
         text = " ".join((ROOT / page).read_text().split())
         assert re.search(r"\b46 searches\b.*\b62 runs\b", text), page
     assert all(paper.search(name).preset == "paper" for name in paper.searches if "random" not in name)
-    sizes = [settings_of(paper.search(name)) for name in paper.searches]
-    assert {(settings.steps, settings.trials_per_step) for settings in sizes} == {(20, 32)}
+    ppo2 = [paper.search(name).settings for name in paper.searches if "random" not in name]
+    assert {(settings.steps, settings.trials_per_step) for settings in ppo2} == {(20, 32)}
     # One curve for each of BF1's four operators, two pieces each; the release has one piece for each operand.
     assert len(search_space(paper.search("voc-BF1")).names) == 4 * 6
     assert paper.search("voc-BF1-tolerance-0").conventions.tolerance == 0
@@ -209,20 +245,115 @@ def test_the_paper_is_whole():
     release = load_pipeline({**content("paper"), "preset": "release"}, "paper.yaml")
     assert release.search("voc-mIoU").preset == "release"
     assert len(search_space(release.search("voc-BF1")).names) == 4 * 2
-    assert settings_of(release.search("voc-mIoU-random-0")).steps == 12
+    assert release.search("voc-mIoU-random-0").settings.steps == 12
     assert release.run_training("r101", 0).iterations == 10000
     assert release.run_training("r101-cityscapes", 0).iterations == 40000
+
+
+def trial_task(pipeline, search):
+    """Return the task that the trials of a search are told."""
+    arguments = Arguments(pipeline, Layout.named(pipeline.name)).trials[search]["arguments"]
+    return task_of(build_parser().parse_args(["trials", *shlex.split(arguments), "--step", "1"]))
+
+
+def test_repeats_of_a_search_differ_in_initial_heads_batches_and_hold_out_too():
+    paper = load_pipeline(content("paper"), "paper.yaml")
+    for lines in (paper.figures[name].lines for name in ("search-mIoU", "search-BF1", "search-mAcc")):
+        for repeats in lines.values():
+            tasks = [trial_task(paper, name) for name in repeats]
+            assert [task.training.seed for task in tasks] == [0, 1, 2, 3]
+            assert [paper.search(name).seed for name in repeats] == [0, 1, 2, 3]
+            assert len({task.split for task in tasks}) == 4
+        # PPO2 and random search are compared on the same four tasks.
+        first, second = ([trial_task(paper, name) for name in repeats] for repeats in lines.values())
+        assert first == second
+
+
+def test_a_search_waits_for_its_own_split_and_the_rule_makes_it_from_its_seed():
+    paper = load_pipeline(content("paper"), "paper.yaml")
+    layout = Layout.named("paper")
+    inputs, arguments = Inputs(paper, layout), Arguments(paper, layout)
+    assert inputs.trials["voc-mIoU"] == [layout.split("voc")]
+    assert inputs.trials["voc-mIoU-ppo2-2"] == [layout.split("voc", 2)]
+    assert arguments.split("voc", 2) == "--hold-out 1500 --seed 2"
+    assert arguments.split("voc") == "--hold-out 1500 --seed 0"
+    for name in paper.searches:
+        assert (trial_task(paper, name).split or layout.split(paper.searches[name].dataset)) in inputs.trials[name]
+
+
+def test_a_seed_that_a_proxy_or_a_data_set_states_is_that_of_all_repeats():
+    config = changed(content("paper"), "datasets", "voc", "split_seed", 7)
+    paper = load_pipeline(changed(config, "proxies", "r50-128-1000", "training", {"seed": 5}), "paper.yaml")
+    repeats = paper.figures["search-mIoU"].lines["PPO2"]
+    assert {trial_task(paper, name).training.seed for name in repeats} == {5}
+    assert {trial_task(paper, name).split for name in repeats} == {None}
+    assert Arguments(paper, Layout.named("paper")).split("voc") == "--hold-out 1500 --seed 7"
+
+
+def test_the_mean_after_the_last_step_competes_in_the_papers_searches():
+    """Algorithm 1: argmax over t = 1, ..., T + 1. Random search gets as many trials."""
+    paper = load_pipeline(content("paper"), "paper.yaml")
+    assert {paper.search(name).total_steps for name in paper.searches} == {21}
+    release = load_pipeline({**content("paper"), "preset": "release"}, "paper.yaml")
+    assert {release.search(name).total_steps for name in release.searches if "linear" not in name} == {12}
+    assert {release.search(name).total_steps for name in release.searches if "linear" in name} == {21}
+
+
+@pytest.mark.parametrize("preset", ["paper", "release"])
+def test_linear_searches_have_the_papers_curves_under_both_presets(preset):
+    """The authors released no linear curves, so all of such a search is the paper's, also the layout of BF1."""
+    pipeline = load_pipeline({**content("paper"), "preset": preset}, "paper.yaml")
+    assert search_space(pipeline.search("voc-linear-BF1")).names[0] == "edge.AND.z1"
+
+
+@pytest.mark.parametrize("preset", ["paper", "release"])
+def test_losses_and_metrics_of_the_paper_have_the_releases_conventions(preset):
+    paper = load_pipeline({**content("paper"), "preset": preset}, "paper.yaml")
+    drops = {
+        name: (paper.search(name).conventions.drop_background, paper.search(name).conventions_in_loss.drop_background)
+        for name in ("voc-BF1", "voc-BIoU", "cityscapes-BF1", "cityscapes-BIoU")
+    }
+    # On Cityscapes class 0 is road. BIoU's loss would drop a background; trials say that there is none.
+    assert drops == {
+        "voc-BF1": (True, False),
+        "voc-BIoU": (True, True),
+        "cityscapes-BF1": (False, False),
+        "cityscapes-BIoU": (False, True),
+    }
+    assert paper.search("voc-BF1-tolerance-0").conventions_in_loss.tolerance == 0
+    hand_made = {term.name for run in paper.runs.values() for term in parse_loss(run.loss) if term.kind == "hand-made"}
+    assert hand_made == {"ce-release", "wce-release", "dpce-release", "ssim-release", "dice-release", "lovasz"}
+
+
+def test_a_config_gives_losses_other_conventions_than_metrics(tmp_path):
+    search = {"metric": "BF1", "steps": 2, "loss_conventions": {"tolerance": 1}}
+    config = tiny("searches", "mIoU", "search", search)
+    config["datasets"]["scenes"]["conventions"] = {"tolerance": 3}
+    config["datasets"]["scenes"]["loss_conventions"] = {"tolerance": 2, "drop_background": True}
+    config["tables"]["main"]["rows"] = ["naive:BF1"]
+    pipeline = load_pipeline(config, "the config")
+    found = pipeline.search("mIoU")
+    assert (found.conventions.tolerance, found.conventions_in_loss.tolerance) == (3, 1)
+    assert found.conventions_in_loss.drop_background is True
+    run = next(name for name, run in pipeline.runs.items() if run.loss == "naive:BF1")
+    done = snakemake(tmp_path, "-n", "-p", *with_config(tmp_path, config), "--", f"results/tiny/runs/{run}/run.json")
+    assert "--convention tolerance=3" in done.stdout
+    assert "--loss-convention drop_background=true --loss-convention tolerance=2" in done.stdout
+    config["datasets"]["scenes"]["loss_conventions"] = {"tolerence": 2}
+    with pytest.raises(InputError, match="did you mean 'tolerance'") as error:
+        load_pipeline(config, "the config")
+    assert error.value.where.endswith("datasets.scenes.loss_conventions")
 
 
 def test_the_papers_jobs_are_as_many_as_the_page_says():
     paper, jobs = load_pipeline(content("paper"), "paper.yaml"), 0
     for name, plan in paper.searches.items():
-        steps, trials = settings_of(paper.search(name)).steps, settings_of(paper.search(name)).trials_per_step
-        assert (steps, paper.chunks(name, trials), plan.trials_per_job) == (20, 8, 4)
+        steps, trials = paper.search(name).total_steps, paper.search(name).settings.trials_per_step
+        assert (steps, paper.chunks(name, trials), plan.trials_per_job) == (21, 8, 4)
         jobs += steps * (1 + 8) + 1  # ask and chunks, then select
     jobs += 2 * len(paper.datasets) + 2 * len(paper.runs) + len(paper.tables) + len(paper.figures) + 1
     text = " ".join((ROOT / "docs/pipeline.md").read_text().split())
-    assert f"20 steps in 8 jobs of 4 trials each, and 62 runs: some {round(jobs, -2):,} jobs" in text
+    assert f"21 steps in 8 jobs of 4 trials each, and 62 runs: some {round(jobs, -2):,} jobs" in text
 
 
 def test_schema_and_reference_are_what_the_models_say():
@@ -235,9 +366,34 @@ def test_every_config_fits_the_schema(path):
     jsonschema.validate(yaml.safe_load(path.read_text()), schema())
 
 
-def test_the_schema_refuses_what_the_models_refuse():
-    with pytest.raises(jsonschema.ValidationError, match="tabels"):
-        jsonschema.validate({**content("tiny"), "tabels": {}}, schema())
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (tiny("tabels", {}), "tabels"),
+        (tiny("proxies", "tiny", "training", "iteratoins", 3), "iteratoins"),
+        (tiny("searches", "mIoU", "search", "stpes", 3), "stpes"),
+        (tiny("searches", "mIoU", "search", "steps", "two"), "two"),
+        (tiny("datasets", "scenes", "options", "trian", 3), "trian"),
+        (tiny("tables", "main", "rows", [{"lable": "CE"}]), "lable"),
+    ],
+)
+def test_the_schema_refuses_what_the_models_refuse(config, named):
+    with pytest.raises(InputError):
+        load_pipeline(config, "the config")
+    with pytest.raises(jsonschema.ValidationError, match=named):
+        jsonschema.validate(config, schema())
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_a_config_given_on_as_json_is_the_same_config(path):
+    config = changed(yaml.safe_load(path.read_text()), "workers", 1)
+    for proxy in config["proxies"].values():
+        proxy.setdefault("training", {})["lr"] = 0.02  # the default of `Training`, but given
+    pipeline = load_pipeline(config, path.name)
+    again = load_pipeline(json.loads(as_argument(pipeline, exclude_defaults=True)), "JSON")
+    assert again == pipeline
+    assert all(again.search(name) == pipeline.search(name) for name in pipeline.searches)
+    assert all("lr" in proxy.training.model_fields_set for proxy in again.proxies.values())
 
 
 def test_networks_are_known_by_name_without_torch():

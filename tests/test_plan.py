@@ -11,11 +11,13 @@ import pytest
 from small_task import arguments
 
 from autoseg.cli import main
-from autoseg.config import Search, training
-from autoseg.files import write_json
-from autoseg.plan import Speed, run_cost, search_cost
-from autoseg.search import TrialScore as Score
-from autoseg.search import ask, record, rescore
+from autoseg.files import read_settings, write_json
+from autoseg.pipeline.expansion import load_pipeline
+from autoseg.pipeline.plan import Speed, pipeline_costs, run_cost, search_cost
+from autoseg.search.records import TrialScore as Score
+from autoseg.search.settings import Search
+from autoseg.search.steps import ask, record, rescore
+from autoseg.training.settings import Training
 
 
 @pytest.mark.parametrize("changes", [{"rescore": 2}, {"rescore": 5}, {"rescore": 5, "initial": "published:mAcc"}])
@@ -26,7 +28,7 @@ def test_a_searchs_cost_counts_what_the_search_will_do(changes):
         proposals = ask(search, history)
         scores = [Score(number=t.number, metric="mAcc", score=0.1 * step + 0.01 * t.number) for t in proposals.trials]
         history.append(record(proposals, scores))
-    settings = training("paper-proxy", iterations=100)
+    settings = Training.of_protocol("paper-proxy", iterations=100)
     cost = search_cost(search, settings, Speed(step=0.36, image=1.8, start=36.0), hold_out=10, trials_per_job=2)
     rescored = len(rescore(search, history).trials)
     assert 15 + rescored <= cost.trainings <= 15 + rescored + 1  # the last mean may be among the best
@@ -36,7 +38,9 @@ def test_a_searchs_cost_counts_what_the_search_will_do(changes):
 
 
 def test_a_runs_cost_holds_its_evaluation_and_its_checkpoints():
-    cost = run_cost(3, training("release"), Speed(step=0.36, image=0.18, start=9.0), images=100, weights=1000)
+    cost = run_cost(
+        3, Training.of_protocol("release"), Speed(step=0.36, image=0.18, start=9.0), images=100, weights=1000
+    )
     assert (cost.jobs, cost.trainings, cost.disk, cost.scratch) == (6, 3, 3000, 6000)
     assert cost.hours == pytest.approx(3 * (3600 + 18 + 18) / 3600)
 
@@ -57,7 +61,7 @@ def test_a_plan_is_measured_or_assumed_and_says_which(tmp_path, data, capsys):
     assert "(assumed)" in shown
     assert re.search(r"search 'toy' +11 +8 +8.00", shown)  # 8 trainings of 4 steps
     assert main([*command, "--seconds-per-step", "0"]) == 2
-    assert "a step of 0 seconds; expected a positive number" in capsys.readouterr().err
+    assert "a step: 0 seconds; expected a positive number" in capsys.readouterr().err
     assert main(["plan", *arguments(data)]) == 2
     assert "nothing to plan" in capsys.readouterr().err
 
@@ -73,7 +77,7 @@ def test_doctor_finds_all_that_a_task_lacks_at_once(tmp_path, data, capsys, monk
     assert "4 problems" in shown
     for part in (
         "no GPU is available",
-        "gone.pth': no such file",
+        "gone.pth: no such file",
         "gone.json: no such file",
         "are needed for the check",
     ):
@@ -103,3 +107,16 @@ def test_a_whole_config_is_planned_without_its_data(capsys):
     assert re.search(r"together +25 +19 +36.05", shown)
     assert main(["plan", "--pipeline", config, "--runs", "2"]) == 2
     assert "leave out --search and --runs" in capsys.readouterr().err
+
+
+def test_the_papers_own_hours_are_planned_for_its_proxy_tasks():
+    """Its table of proxy tasks has the hours of eight V100; the networks' sizes and images make the difference."""
+    config = Path(__file__).parents[1] / "workflow/config/paper.yaml"
+    costs = {cost.what: cost for cost in pipeline_costs(load_pipeline(read_settings(config), config))}
+    for search, hours in {
+        "voc-mIoU": 8.5,
+        "voc-mIoU-r50-256-1000": 33.0,
+        "voc-mIoU-r50-128-2000": 17.1,
+        "voc-mIoU-r101-128-1000": 13.3,
+    }.items():
+        assert costs[f"search '{search}'"].hours == pytest.approx(8 * hours, rel=0.1)

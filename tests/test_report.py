@@ -7,15 +7,16 @@ import json
 import re
 import shutil
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 import yaml
 
 from autoseg.cli import main
-from autoseg.paper import facts
-from autoseg.paper.report import diverged_trials, make_all, write_report
-from autoseg.paper.results import Results
-from autoseg.pipeline import table_runs
+from autoseg.report import facts
+from autoseg.report.page import make_all, write_report
+from autoseg.report.results import Results
+from autoseg.report.searches import diverged_trials, search_so_far
 from tests.pipeline_runs import TINY, changed, content, snakemake
 from tests.small_results import make_results, scores
 
@@ -85,17 +86,19 @@ def test_the_page_is_whole_and_asks_nothing_of_the_network(results):
     for link in page.links:
         assert link == "data:," or (results.folder / link).exists() or link.removeprefix("#") in page.ids, link
     assert "To know first" not in text
-    assert re.search(r"Selected: mean of step \d+, .*score \d+\.\d\d %", text)
-    for words in ("How to make each number again", "The metrics", "What was run", "Search 'mIoU': 1 trial diverged"):
-        assert words in html.unescape(text)
+    for name in results.pipeline.searches:
+        selected = search_so_far(results.layout.search(name), results.pipeline.search(name)).selected()
+        assert re.search(rf"Selected: {selected.origin}.* {100 * selected.score:.2f} %", text, re.DOTALL)
+    assert {"tables", "figures", "searches", "failures", "reproduce", "run", "metrics"} <= set(page.ids)
+    assert "Search 'mIoU': 1 trial diverged" in html.unescape(text)
 
 
 def test_every_cell_leads_to_the_command_that_makes_it(results):
     text, _ = read(results)
-    for run in table_runs(results.table("main")):
-        command = results.fills(f"runs/{run.name}/scores.json")
+    for run in results.table("main").runs:
+        command = results.command_for(results.targets.scores(run.name))
         assert command in text
-        anchor = re.search(rf"<tr id='([^']+)'>(?:(?!</tr>).)*{re.escape(command)}", text)[1]
+        anchor = re.search(rf"<tr id='([^']+)'>(?:(?!</tr>).)*{re.escape(command)}", text, re.DOTALL)[1]
         assert f"href='#{anchor}'" in text
 
 
@@ -104,7 +107,8 @@ def test_commands_say_what_snakemake_was_told_beside_the_config(made, results):
     text, _ = read(told)
     assert "snakemake --cores all --configfile paper.yaml --config preset=release name=tiny -- " in text
     for folder in ("results/other", "/some/where/results/other"):
-        assert Results(made.pipeline, folder, "demo.yaml").fills("report.html") == (
+        other = Results(made.pipeline, folder, "demo.yaml")
+        assert other.command_for(other.targets.report) == (
             "snakemake --cores all --config name=other -- results/other/report.html"
         )
 
@@ -118,20 +122,22 @@ def test_the_pipeline_says_what_it_was_told(tmp_path):
 def test_with_half_of_everything_missing_the_page_is_built_and_says_so(results):
     runs = list(results.pipeline.runs.values())
     for run in runs[::2]:
-        (results.run(run) / "scores.json").unlink()
-    shutil.rmtree(results.search("mIoU"))
-    (results.search("mAcc") / "surrogate.json").unlink()
+        results.scores(run).unlink()
+    shutil.rmtree(results.layout.search("mIoU"))
+    (Path(results.layout.surrogate("mAcc"))).unlink()
     make_all(results)
     (results.folder / "figures/classes.svg").unlink()
     text, page = read(results)
     assert page.open == []
     assert "2 of 4 runs are scored, 0 of 2 searches finished" in text
-    assert "Table &#x27;main&#x27;: 2 runs without scores yet; <code>snakemake --cores all --configfile" in text
-    assert (
-        "Searches that have not begun: mIoU; <code>snakemake --cores all --configfile config.yaml -- searches" in text
-    )
-    assert "Search &#x27;mAcc&#x27; has not selected its answer" in text
-    assert "Figure &#x27;classes&#x27; is not drawn yet" in text
+    known = html.unescape(re.search("<div class='warning'>.*?</div>", text, re.DOTALL)[0])
+    for place, cure in {
+        "table 'main'": "tables/main.md",
+        "figure 'classes'": "figures/classes.svg",
+        "search 'mIoU'": "-- searches",
+        "search 'mAcc'": "-- searches",
+    }.items():
+        assert re.search(rf"<li>{place}.*{cure}", known), place
 
 
 def test_with_nothing_at_all_the_page_is_built(made, tmp_path):
@@ -144,16 +150,25 @@ def test_with_nothing_at_all_the_page_is_built(made, tmp_path):
 
 def test_broken_and_foreign_scores_are_named_and_skipped(results):
     first, second, third, _ = results.pipeline.runs.values()
-    (results.run(first) / "scores.json").write_text("{")
-    (results.run(second) / "scores.json").write_text(json.dumps(scores(third)))
-    (results.run(third) / "scores.json").write_text(json.dumps(scores(third, 77.77, diverged=True)))
-    make_all(results)
+    (results.scores(first)).write_text("{")
+    (results.scores(second)).write_text(json.dumps(scores(third)))
+    (results.scores(third)).write_text(json.dumps(scores(third, 77.77, diverged=True)))
+    places = [str(results.scores(run)) for run in (first, second)]
+    assert {problem.where for problem in make_all(results)} >= set(places)
     text = html.unescape(read(results)[0])
-    assert re.search(rf"skipped {re.escape(str(results.run(first)))}/scores.json: not readable as JSON", text)
-    assert re.search(rf"skipped {re.escape(str(results.run(second)))}/scores.json: holds the run '{third.name}'", text)
+    assert all(f"<li>{place}: " in text for place in places)
     assert "2 of 4 runs are scored" in text
     assert "77.77" in text  # the copy in another run's folder does not stand for the run itself
     assert f"Run <code>{third.name}</code> diverged" in text
+
+
+def test_a_score_that_was_changed_after_the_next_step_is_named_and_tells_no_story(results):
+    path = Path(results.layout.search("mIoU")) / "step-001/trial-0.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "score": 0.9}))
+    text, page = read(results)
+    assert page.open == []
+    assert "<li>search 'mIoU'" in html.unescape(text)
+    assert text.count("Selected: ") == len(results.pipeline.searches) - 1
 
 
 def test_scores_of_no_run_of_the_config_are_named(results):
@@ -162,7 +177,8 @@ def test_scores_of_no_run_of_the_config_are_named(results):
         path.parent.mkdir(parents=True)
         path.write_text("{}")
     text, _ = read(results)
-    assert f"Of no run of this config, and left out: <code>{results.folder}/runs/old/tiny/ce/seed-0/scores.json" in text
+    assert f"<code>{results.folder}/runs/old/tiny/ce/seed-0/scores.json</code>" in text
+    assert f"<code>{results.folder}/runs/old/tiny/ce/seed-3/scores.json</code>" not in text
     assert "and 2 more." in text
 
 
@@ -187,7 +203,7 @@ def test_failures_and_retries_are_read_from_snakemakes_logs(results, tmp_path):
         "Rule trials failed 2 times making <code>results/tiny/searches/mIoU/step-001/chunk-0-of-2.json</code>" in text
     )
     assert "Snakemake tried 2 jobs again" in text
-    assert diverged_trials(results.search("mIoU")) == [1]
+    assert diverged_trials(results.layout.search("mIoU")) == [1]
 
 
 def test_times_of_jobs_are_summed_by_stage(tmp_path):
@@ -210,4 +226,6 @@ def test_the_verb_makes_everything_from_a_config(results, tmp_path, monkeypatch)
     text = (results.folder / "report.html").read_text()
     assert "snakemake --cores all --configfile mine.yaml -- results/tiny/tables/main.md" in text
     assert main(["report", "--config", json.dumps(config()), "--out", "b.html"]) == 0
-    assert (tmp_path / "b.html").exists()
+    links = Page((tmp_path / "b.html").read_text()).links
+    assert "results/tiny/tables/main.md" in links
+    assert all(link.startswith(("#", "data:")) or (tmp_path / link).exists() for link in links)

@@ -5,26 +5,38 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
-from small_task import arguments, lines, make_data, small_task, start, wait_for
+from safetensors.torch import load_file
+from small_task import arguments, lines, make_data, small_task, start, their_weights, wait_for
 from torch import nn
 
 from autoseg import plugins
 from autoseg.cli import main
+from autoseg.data.augment import WholeView
 from autoseg.data.loaders import collate
 from autoseg.data.prepared import Prepared
+from autoseg.data.split import make_split
 from autoseg.errors import InputError
-from autoseg.evaluation import score, slide
-from autoseg.files import checksum, read_json, write_json
-from autoseg.losses import HAND_MADE
-from autoseg.metrics import SegmentationMetrics
-from autoseg.runs import evaluate_run, load_network, load_trained, save_weights, train_run
-from autoseg.surrogates import SurrogateLoss
-from autoseg.training import Outcome
+from autoseg.files import checksum, read_json, to_json
+from autoseg.losses.names import HAND_MADE
+from autoseg.losses.surrogate import Surrogate
+from autoseg.losses.surrogate_loss import SurrogateLoss
+from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.segmentation import SegmentationMetrics
+from autoseg.report.gallery import predict
+from autoseg.training.evaluation import score, slide
+from autoseg.training.loop import Outcome
+from autoseg.training.networks import build_network
+from autoseg.training.run import evaluate_run, load_network, load_trained, save_weights, train_run
+from autoseg.training.settings import Training
+from autoseg.training.task import OpenTask
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +59,35 @@ def test_a_run_says_what_it_is(run):
 def test_every_kind_of_loss_trains_a_run(tmp_path, data, loss):
     trained = train_run(small_task(data, iterations=2), loss, tmp_path, progress=False)
     assert (trained.iterations, trained.diverged) == (2, False)
+
+
+def test_a_searched_loss_keeps_class_0_on_data_without_a_background(tmp_path, data):
+    paths = {}
+    for drop in (True, False):
+        paths[drop] = tmp_path / f"{drop}.json"
+        Surrogate.make("BIoU", conventions={"drop_background": drop, "boundary_radius": 0}).save(paths[drop])
+    task = small_task(data)
+    road = task.model_copy(update={"conventions": Conventions(drop_background=False)})
+    runs = {"kept": (task, False), "dropped": (task, True), "road": (road, True)}
+    weights = {
+        name: train_run(where, str(paths[drop]), tmp_path / name, progress=False).weights
+        for name, (where, drop) in runs.items()
+    }
+    kept, dropped, road = (load_file(tmp_path / name / "weights.safetensors") for name in weights)
+    assert all(torch.equal(kept[name], road[name]) for name in kept)
+    assert not all(torch.equal(kept[name], dropped[name]) for name in kept)
+
+
+def test_whether_class_0_is_a_background_is_known_of_the_kind_of_data(tmp_path, data):
+    copied = Path(shutil.copytree(data, tmp_path / "data"))
+    assert OpenTask(small_task(copied)).conventions.drop_background
+    index = json.loads((copied / "index.json").read_text())
+    (copied / "index.json").write_text(to_json({**index, "dataset": "cityscapes"}))
+    make_split(Prepared.open(copied).index, 4).save(copied / "split.json")
+    task = small_task(copied)
+    assert not OpenTask(task).conventions.drop_background
+    asked = task.model_copy(update={"conventions": Conventions(drop_background=True)})
+    assert OpenTask(asked).conventions.drop_background
 
 
 def test_a_finished_run_is_trained_again_only_if_something_it_depends_on_changed(tmp_path, data):
@@ -148,7 +189,7 @@ def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path, data, monkeypatc
         def __exit__(self, *error):
             return None
 
-    monkeypatch.setattr("autoseg.runs.distributed", lambda device: Three())
+    monkeypatch.setattr("autoseg.training.run.distributed", lambda device: Three())
     with pytest.raises(InputError, match="batch_size 4 cannot be shared by 3 processes in 1 parts each"):
         train_run(small_task(data), "ce", tmp_path, progress=False)
 
@@ -177,29 +218,74 @@ def uneven(tmp_path_factory):
     return out
 
 
-def test_scores_are_those_of_the_predictions_at_original_size(tmp_path, uneven):
+def labels_at(network, image, mask, size: tuple[int, int]) -> np.ndarray:
+    """The release's test: the image resized, its logits resized to the mask's size, the greatest of them."""
+    resized = cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR)
+    images, _ = collate([(resized, np.zeros(size, np.uint8))])
+    with torch.inference_mode():
+        logits = F.interpolate(network(images), mask.shape, mode="bilinear", align_corners=False)
+    return logits.argmax(1)[0].numpy()
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        ([], [(44, 32), (32, 64), (32, 32)]),  # as it was trained: short side 32
+        (["--scale", "50,24"], [(33, 24), (24, 48), (24, 24)]),
+        (["--scale", "original"], [(45, 33), (31, 62), (40, 40)]),
+    ],
+)
+def test_scores_are_those_of_predictions_at_the_training_scale_brought_to_the_original_size(
+    tmp_path, uneven, given, sizes
+):
     run = tmp_path / "run"
     assert main(["train", "--loss", "ce", "--out", str(run), "--quiet", *arguments(uneven, batch_size=2)]) == 0
-    assert main(["evaluate", str(run), "--predictions", str(tmp_path / "png"), *arguments(uneven)]) == 0
+    assert main(["evaluate", str(run), *given, "--predictions", str(tmp_path / "png"), *arguments(uneven)]) == 0
     data = Prepared.open(uneven)
     metrics = SegmentationMetrics(3)
     network = load_network(run, load_trained(run), torch.device("cpu"))
     colours = [info.color for info in data.index.classes]
-    for name in data.ids("val"):
+    for name, size in zip(data.ids("val"), sizes, strict=True):
         image, mask = data.read(name)
         picture = Image.open(tmp_path / "png" / f"{name}.png")
         assert picture.mode == "P"
         labels = np.array(picture)
-        with torch.inference_mode():
-            expected = network(collate([(image, mask)])[0]).argmax(1)[0].numpy()
         assert labels.shape == mask.shape
-        assert (labels == expected).all()
+        assert (labels == labels_at(network, image, mask, size)).all()
         assert (np.array(picture.convert("RGB")) == np.array(colours, np.uint8)[labels]).all()
         metrics.update(labels, mask)
     found = read_json(run / "scores.json")
     assert found["scores"] == {name: 100 * value for name, value in metrics.compute().items()}
     assert list(found["per_class"]["mIoU"]) == sorted(["sky", "road", "car"])
     assert found["run"] == "run"
+
+
+def test_another_scale_of_the_test_trains_nothing_again_and_is_the_galleries_too(tmp_path, data):
+    run, png, prepared = tmp_path / "run", tmp_path / "png", Prepared.open(data)
+    weights, scores = set(), set()
+    for scale, said in (("training", (128, 32)), ([64, 48], (64, 48)), ("original", None)):
+        trained = train_run(small_task(data, test_scale=scale), "ce", run, progress=False)
+        assert trained.test_scale == load_trained(run).test_scale == said
+        weights.add((run / "weights.safetensors").stat().st_mtime_ns)
+        found = evaluate_run(small_task(data), run, tmp_path / "scores.json", predictions=png, progress=False)
+        scores.add(found.fingerprint)
+        ids = prepared.ids("val")
+        for name, shown in zip(ids, predict(run, prepared, ids, None, torch.device("cpu")), strict=True):
+            assert (np.array(Image.open(png / f"{name}.png")) == shown).all()
+    assert len(weights) == 1
+    assert len(scores) == 3
+
+
+def test_the_releases_networks_see_a_voc_image_at_512_x_683_and_a_cityscapes_image_as_it_is():
+    sizes = {
+        "release": {(375, 500): (512, 683), (500, 375): (683, 512), (281, 500): (512, 911)},
+        "release-cityscapes": {(1024, 2048): (1024, 2048)},
+        "paper-cityscapes": {(1024, 2048): (1024, 2048)},
+        "paper": {(375, 500): (513, 684)},
+    }
+    for protocol, expected in sizes.items():
+        view = WholeView(Training.of_protocol(protocol).scored_at)
+        assert {size: view.size(*size) for size in expected} == expected
 
 
 def test_an_evaluation_shows_how_far_it_is_and_names_the_run_by_its_folder(tmp_path, run, data, capsys, monkeypatch):
@@ -221,7 +307,7 @@ def test_a_class_that_is_nowhere_has_no_score_of_its_own(tmp_path, run, data):
 
 
 PLUGIN = """
-from autoseg.formula import Formula, ratio, register
+from autoseg.metrics.formula import Formula, ratio, register
 register(
     Formula(
         "pluginDice",
@@ -260,7 +346,7 @@ def test_a_run_whose_weights_are_not_finite_scores_0(tmp_path, run, data):
     next(network.parameters()).data.fill_(float("nan"))
     save_weights(network, broken / "weights.safetensors", trained.fingerprint, Outcome(3, diverged=True))
     changes = {"weights": checksum(broken / "weights.safetensors"), "diverged": True}
-    write_json(broken / "run.json", {**trained.model_dump(by_alias=True), **changes})
+    trained.model_copy(update=changes).save(broken / "run.json")
     found = evaluate_run(small_task(data), broken, tmp_path / "scores.json", progress=False)
     assert (set(found.scores.values()), len(found.scores), found.diverged) == ({0.0}, 6, True)
     assert {value for values in found.per_class.values() for value in values.values()} <= {0.0, None}
@@ -295,26 +381,81 @@ def test_a_sliding_window_equals_the_whole_image_where_it_must():
 
 def test_windows_can_be_asked_for_on_the_command_line(tmp_path, run, data, capsys):
     scores = tmp_path / "scores.json"
-    window = ["--window", "48", "48"]  # as large as the images
+    window = ["--window", "32", "32"]  # as large as the images when they are scored
     assert main(["evaluate", str(run), "--out", str(scores), *arguments(data)]) == 0
     whole = read_json(scores)
     assert main(["evaluate", str(run), "--out", str(scores), *window, *arguments(data)]) == 0
     assert read_json(scores)["scores"] == whole["scores"]
     assert read_json(scores)["fingerprint"] != whole["fingerprint"]
     assert main(["evaluate", str(run), "--out", str(scores), "--window", "0", "48", *arguments(data)]) == 2
-    assert "a window of 0 x 48 pixels; expected at least 32 x 32" in capsys.readouterr().err
+    assert "window: 0 x 48 pixels; expected at least 32 x 32" in capsys.readouterr().err
 
 
 def test_several_processes_counts_add_up_to_those_of_one():
     images = [torch.randn(1, 3, 9, 11) for _ in range(5)]
     masks = [torch.randint(0, 4, (1, 9, 11)) for _ in range(5)]
-    network, device = Convolution(), torch.device("cpu")
-    whole = score(network, zip(images, masks, strict=True), SegmentationMetrics(4), device)
+    network, device, settings = Convolution(), torch.device("cpu"), Training.of_protocol("paper")
+    whole = score(network, zip(images, masks, strict=True), SegmentationMetrics(4), device, settings)
     parts = [
-        score(network, zip(images[k::2], masks[k::2], strict=True), SegmentationMetrics(4), device) for k in (0, 1)
+        score(network, zip(images[k::2], masks[k::2], strict=True), SegmentationMetrics(4), device, settings)
+        for k in (0, 1)
     ]
     parts[0].merge(parts[1])
     assert parts[0].compute() == whole.compute()
+
+
+# ---- Somebody else's checkpoint ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def twenty_one(tmp_path_factory):
+    """A data set with VOC's number of classes."""
+    root = tmp_path_factory.mktemp("twenty-one")
+    rng = np.random.default_rng(1)
+    for split, count in (("train", 2), ("val", 2)):
+        for number in range(count):
+            for folder, shape in (("images", (40, 56, 3)), ("masks", (40, 56))):
+                (root / folder / split).mkdir(parents=True, exist_ok=True)
+                values = rng.integers(0, 256 if folder == "images" else 21, shape, np.uint8)
+                Image.fromarray(values).save(root / folder / split / f"{split}{number}.png")
+    (root / "classes.txt").write_text("".join(f"class{number}\n" for number in range(21)))
+    places = [f"--split={split}=images/{split},masks/{split}" for split in ("train", "val")]
+    out = tmp_path_factory.mktemp("prepared")
+    command = ["prepare", "folder", "--root", str(root), "--classes", str(root / "classes.txt"), *places]
+    assert main([*command, "--out", str(out), "--proxy-size", "32", "--workers", "1"]) == 0
+    assert main(["split", str(out), "--hold-out", "1"]) == 0
+    return out
+
+
+def test_a_checkpoint_of_the_authors_network_is_scored(tmp_path, twenty_one, capsys):
+    """With mmsegmentation's names; scored are the labels that the network of these weights predicts."""
+    name = "deeplabv3plus-r101c"
+    weights = their_weights(name)
+    path = tmp_path / "iter_10000.pth"
+    torch.save({"meta": {"iter": 10000}, "state_dict": weights}, path)
+    task = arguments(twenty_one, name)
+    assert main(["evaluate", "--checkpoint", str(path), "--quiet", *task]) == 0
+    found = read_json(tmp_path / "iter_10000.pth.scores.json")
+    assert (found["run"], found["network"], found["loss"], found["seed"]) == ("iter_10000", name, None, None)
+    assert found["weights"] == checksum(path)
+    network = build_network(name, 21, checkpoint=path).eval()
+    metrics = SegmentationMetrics(21)
+    data = Prepared.open(twenty_one)
+    for image in data.ids("val"):
+        pixels, mask = data.read(image)
+        metrics.update(labels_at(network, pixels, mask, (32, 45)), mask)
+    assert found["scores"] == {name: 100 * value for name, value in metrics.compute().items()}
+    assert main(["evaluate", "--checkpoint", str(path), *task, "--network", "pspnet-r101c"]) == 2
+    assert f"{path}: it has" in capsys.readouterr().err
+    path.unlink()
+    assert main(["evaluate", "--checkpoint", str(path), *task]) == 2
+    assert f"{path}: no such file" in capsys.readouterr().err
+
+
+def test_a_run_or_a_checkpoint_is_scored_and_not_both(run, data, capsys):
+    for given in ([], [str(run), "--checkpoint", "theirs.pth"]):
+        assert main(["evaluate", *given, *arguments(data)]) == 2
+        assert "expected a run's folder, or --checkpoint FILE" in capsys.readouterr().err
 
 
 # ---- Bad input -----------------------------------------------------------------------------------------------------
@@ -338,7 +479,7 @@ def test_a_run_that_is_not_there_or_damaged_is_refused(tmp_path, run, data, caps
 
 def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(tmp_path, data, capsys, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr("autoseg.runs.train", lambda *args, **options: pytest.fail("a step was trained"))
+    monkeypatch.setattr("autoseg.training.run.train", lambda *args, **options: pytest.fail("a step was trained"))
     assert main(["train", "--loss", "ce", "--out", str(tmp_path / "file"), *arguments(data)]) == 2
     assert "file: cannot be written" in capsys.readouterr().err
 

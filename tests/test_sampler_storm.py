@@ -18,7 +18,8 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import TrialState
 
-from autoseg.sampler import PRESETS, PPO2Sampler
+from autoseg.search.ppo2 import PRESETS
+from autoseg.search.sampler import PPO2Sampler
 from tests.test_sampler import SPACE, assert_policies_are_rederived, suggest
 
 FORK = multiprocessing.get_context("fork")  # a worker then starts at once

@@ -8,17 +8,18 @@ import sys
 import pytest
 
 from autoseg.cli import main
-from autoseg.config import training
-from autoseg.errors import InputError
-from autoseg.losses import build_loss
-from autoseg.paper.results import Results
-from autoseg.paper.tables import read_scores
-from autoseg.pipeline import load_pipeline
+from autoseg.errors import InputError, Problem, listing
+from autoseg.losses.build import build_loss
+from autoseg.losses.surrogate import Surrogate
+from autoseg.pipeline.expansion import load_pipeline
+from autoseg.pipeline.layout import Layout
+from autoseg.pipeline.preflight import searches_begun_anew
 from autoseg.plugins import import_module
-from autoseg.preflight import searches_begun_anew
-from autoseg.problems import Problem, listing
-from autoseg.search import Folder, Proposals, candidates, load_search
-from autoseg.surrogate_json import Surrogate
+from autoseg.search.folder import Folder
+from autoseg.search.records import Proposals
+from autoseg.search.settings import Search, load_search
+from autoseg.search.steps import ask, candidates
+from autoseg.training.settings import Training
 from benchmarks import slurm
 from tests.pipeline_runs import changed, content
 from tests.small_results import make_results, scores
@@ -29,11 +30,11 @@ FIGURE = json.dumps({"kind": "curves", "searches": ["mIoU"]})
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["figure", "--figure", FIGURE, "--out", "x"], "a figure given as JSON needs --results"),
+        (["figure", "--figure", FIGURE, "--out", "x"], "--results"),
         (["figure", "--figure", "{", "--out", "x"], "--figure: not readable as JSON"),
-        (["report"], "give the pipeline's config with --config"),
-        (["table"], "which table? Give --table NAME with --config FILE, or --published NAME."),
-        (["plan", "--trials-per-job", "0"], "--trials-per-job is at least 1"),
+        (["report"], "--config"),
+        (["table"], "--published"),
+        (["plan", "--trials-per-job", "0"], "--trials-per-job, --runs: 0 and 0"),
         (
             ["train", "--loss", "ce", "--data", "x", "--out", "y", "--processes", "0"],
             "--processes 0: expected 1 or more",
@@ -55,7 +56,7 @@ def test_a_command_that_lacks_something_says_what(command, said, capsys):
 )
 def test_settings_of_a_training_that_contradict_each_other(changes, said):
     with pytest.raises(InputError, match=said):
-        training("paper-proxy", **changes)
+        Training.of_protocol("paper-proxy", **changes)
 
 
 def tiny(*where_and_value):
@@ -63,59 +64,65 @@ def tiny(*where_and_value):
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "where"),
     [
-        (tiny("datasets", "scenes", {"kind": "voc"}), "datasets.scenes.options.root is missing"),
-        (tiny("tables", "main", "about", ["Network"]), r"the row 'ce' has 0 words for \['Network'\]"),
-        (tiny("tables", "main", "rows", ["naive:mIoU", "naive:miou", "naive-mIoU"]), "unknown loss 'naive-mIoU'"),
-        (tiny("tables", "main", "rows", ["2 * ce", "2*ce"]), "are the same; write them alike"),
-        (tiny("searches", "mIoU", "for", {"seed": 1}), "searches.mIoU.for: expected names with lists of values"),
-        (tiny("figures", "proxies", "table", "main"), "the table 'main' has no hours to show; set `hours: true`"),
-        (tiny("figures", "surrogate", "loss", "ce"), "loss is 'ce'; expected one surrogate, such as published:mIoU"),
+        (tiny("datasets", "scenes", {"kind": "voc"}), "the config: datasets.scenes: options: root"),
+        (tiny("tables", "main", "about", ["Network"]), "the config: tables.main: rows: about"),
+        (tiny("tables", "main", "rows", ["naive:mIoU", "naive-mIoU"]), "the config: tables.main: loss 'naive-mIoU'"),
+        (tiny("tables", "main", "rows", ["2 * ce", "2*ce"]), "the config"),
+        (tiny("searches", "mIoU", "for", {"seed": 1}), "searches.mIoU.for"),
+        (tiny("figures", "proxies", "table", "main"), "the config: figures.proxies: table"),
+        (tiny("figures", "surrogate", "loss", "ce"), "the config: figures.surrogate.surrogate.loss"),
     ],
 )
-def test_a_config_that_cannot_be_meant(config, said):
-    with pytest.raises(InputError, match=said):
+def test_a_config_that_cannot_be_meant(config, where):
+    with pytest.raises(InputError) as error:
         load_pipeline(config, "the config")
+    assert error.value.where == where
 
 
-def test_a_searchs_damaged_settings_are_said_and_written_anew(tmp_path):
+def test_damaged_proposals_are_said_with_their_cure(tmp_path):
     pipeline = load_pipeline(content("tiny"), "tiny.yaml")
-    path = tmp_path / "searches/mIoU/search.json"
+    path = tmp_path / "searches/mIoU/step-001/proposals.json"
     path.parent.mkdir(parents=True)
     path.write_text("{")
-    (said,) = searches_begun_anew(pipeline, tmp_path)
+    (said,) = searches_begun_anew(pipeline, Layout(str(tmp_path)))
     assert str(path) in said
-    assert said.endswith("It is written anew.")
-    Folder(path.parent).start(pipeline.search("mIoU"), replace=True)
-    assert searches_begun_anew(pipeline, tmp_path) == []
+    assert Proposals.CURE in said
+    path.unlink()
+    Folder(tmp_path / "searches/mIoU").write(ask(pipeline.search("mIoU"), []))
+    assert searches_begun_anew(pipeline, Layout(str(tmp_path))) == []
 
 
-def test_a_folder_without_a_search_says_what_to_run(tmp_path):
-    with pytest.raises(InputError, match=r"no search\.json in it; run `autoseg ask"):
+def test_a_folder_without_a_search_says_what_to_give(tmp_path):
+    with pytest.raises(InputError) as error:
         Folder(tmp_path).search()
+    assert (error.value.where, "--settings" in error.value.cure) == (str(tmp_path), True)
 
 
 def test_proposals_that_contradict_themselves_are_refused():
     trials = [{"number": 0, "theta": [0.1]}, {"number": 0, "theta": [0.2]}]
     with pytest.raises(ValueError, match="two trials have the same number"):
-        Proposals(search="s", settings="x", step=1, trials=trials)
+        Proposals(search=Search(metric="mIoU"), step=1, trials=trials)
     trials[1] = {"number": 1, "theta": [0.2, 0.3]}
     with pytest.raises(ValueError, match="thetas of different lengths"):
-        Proposals(search="s", settings="x", step=1, trials=trials)
+        Proposals(search=Search(metric="mIoU"), step=1, trials=trials)
 
 
 def test_nothing_is_selected_from_nothing(tmp_path):
     (tmp_path / "search.yaml").write_text("metric: mIoU\n")
-    with pytest.raises(InputError, match="has no finished step to select from"):
+    with pytest.raises(InputError) as error:
         candidates(load_search(tmp_path / "search.yaml"), [])
+    assert error.value.where == "search 'search'"
 
 
-@pytest.mark.parametrize(("text", "said"), [("[]", "expected a JSON object"), ("{}", "key 'schema' is missing")])
-def test_a_file_that_is_no_surrogate(text, said, tmp_path):
+@pytest.mark.parametrize("text", ["[]", "{}"])
+def test_a_file_that_is_no_surrogate(text, tmp_path):
     (tmp_path / "surrogate.json").write_text(text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError) as error:
         Surrogate.load(tmp_path / "surrogate.json")
+    assert error.value.where == str(tmp_path / "surrogate.json")
+    assert "autoseg/surrogate/" in error.value.expected
 
 
 def test_a_searched_loss_that_is_not_given():
@@ -138,17 +145,20 @@ def test_a_long_list_of_problems_is_cut_and_says_so():
 
 def test_a_table_lacks_a_run_a_metric_or_is_not_there(tmp_path):
     results = make_results({**content("tiny"), "figures": {}}, tmp_path / "tiny")
-    with pytest.raises(InputError, match="unknown table 'mian'; did you mean 'main'"):
+    with pytest.raises(InputError) as error:
         results.table("mian")
+    assert error.value.expected == "one of main, proxies"
     run = next(iter(results.pipeline.runs.values()))
-    path = results.run(run) / "scores.json"
+    path = results.scores(run)
     without = scores(run)
     del without["scores"]["BF1"]
     path.write_text(json.dumps(without))
-    assert "has no BF1; evaluate the run again" in read_scores(results.table("main"), [path]).problems[0]
+    problem = results.filled("main")[1].problems[path]
+    assert (problem.where, problem.what, problem.cure) == (str(path), "has no BF1", "evaluate the run again")
     path.unlink()
-    with pytest.raises(InputError, match="1 run has no scores yet"):
-        Results(results.pipeline, results.folder).filled("main", strict=True)
+    with pytest.raises(InputError) as error:
+        results.filled("main", strict=True)
+    assert (error.value.where, error.value.what) == ("table 'main'", "1 run without scores yet")
 
 
 def test_the_benchmark_on_a_cluster_has_a_config_that_is_one():

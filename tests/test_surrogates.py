@@ -11,11 +11,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoseg import formula
-from autoseg.curves import CurveSpace
-from autoseg.formula import METRICS, Formula, ratio
-from autoseg.metrics import SegmentationMetrics
-from autoseg.surrogates import PUBLISHED, Surrogate, SurrogateLoss, check_batch
+from autoseg.errors import InputError
+from autoseg.losses.batch import check_batch
+from autoseg.losses.build import build_loss
+from autoseg.losses.curves import CurveSpace
+from autoseg.losses.published import PUBLISHED
+from autoseg.losses.surrogate import Surrogate
+from autoseg.losses.surrogate_loss import SurrogateLoss
+from autoseg.metrics import formula
+from autoseg.metrics.formula import METRICS, Formula, ratio
+from autoseg.metrics.segmentation import SegmentationMetrics
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "official.json").read_text())["surrogates"]
 
@@ -37,6 +42,52 @@ def test_values_and_gradients_equal_the_release(case, golden):
     assert (logits.grad - expected).norm() <= 1e-5 * expected.norm()
 
 
+def test_bf1s_loss_keeps_the_background_and_bious_drops_it_as_in_the_release(golden):
+    for case in GOLDEN:
+        given = {"BF1": ("tolerance", 2), "BIoU": ("boundary_radius", 5)}.get(case["metric"])
+        if case["theta_kind"] != "published" or given is None or case["tolerance"] != given[1]:
+            continue
+        logits, target = (torch.tensor(golden[1][f"s{case['case']}_{what}"]) for what in ("logits", "labels"))
+        changes = dict([given])
+        for loss in (
+            SurrogateLoss.published(case["metric"], **changes),
+            SurrogateLoss(case["metric"], control_points=case["control_points"], **changes),
+            build_loss(f"published:{case['metric']}", **changes),
+        ):
+            assert loss(logits, target).item() == pytest.approx(case["loss"], abs=1e-6)
+    metric = SegmentationMetrics(3).conventions
+    assert (metric.drop_background, SurrogateLoss("BF1").conventions.drop_background) == (True, False)
+    assert build_loss("naive:BF1", conventions=metric).conventions.drop_background is False
+    assert build_loss("naive:BF1", conventions=metric, drop_background=True).conventions.drop_background is True
+
+
+@pytest.mark.parametrize("metric", ["BIoU", "BF1"])
+def test_a_loss_drops_class_0_only_where_that_is_a_background(metric, tmp_path):
+    path = tmp_path / "surrogate.json"
+    Surrogate.make(metric, conventions={"drop_background": True, "tolerance": 3, "boundary_radius": 0}).save(path)
+    logits, target = random_batch(np.random.default_rng(0), 4, 2, 12, 12, 0.1, 2.0)
+    kept, dropped = (
+        SurrogateLoss(metric, drop_background=drop, tolerance=3, boundary_radius=0)(logits, target)
+        for drop in (False, True)
+    )
+    assert kept != dropped
+    for has_background, expected in ((True, dropped), (False, kept)):
+        loss = SurrogateLoss.load(path, has_background=has_background)
+        assert loss(logits, target) == expected
+        assert build_loss(str(path), has_background=has_background)(logits, target) == expected
+        assert loss.surrogate.conventions.drop_background  # a property of the loss, which a file keeps
+        assert loss.conventions.tolerance == 3
+
+
+def test_a_file_that_does_not_say_whether_to_drop_the_background_means_the_releases_loss(tmp_path):
+    path = tmp_path / "surrogate.json"
+    for metric, expected in (("BF1", False), ("BIoU", True)):
+        content = Surrogate.make(metric).content()
+        path.write_text(json.dumps({**content, "conventions": {"tolerance": 2}}))
+        found = Surrogate.load(path).conventions
+        assert (found.tolerance, found.drop_background) == (2, expected)
+
+
 # ---- Kernels equal formulas ----------------------------------------------------------------------------------------
 
 
@@ -53,7 +104,7 @@ def both_ways(loss, logits, target):
     results = []
     for by_kernel in (True, False):
         x = logits.detach().clone().requires_grad_()
-        checked, labels = check_batch(x, target, loss.ignore_index)
+        checked, labels = check_batch(x, target)
         value = loss(x, target) if by_kernel else loss._formula_loss(checked, labels)
         value.backward()
         results.append((value.detach(), x.grad))
@@ -103,7 +154,7 @@ def test_where_a_curve_jumps_at_its_ends_hard_predictions_still_give_the_metric(
     one = [0.0, 0.5, 0.0, 0.5, 0.5, 0.5] if jump == "at 0" else [0.5, 0.2, 1.0, 0.4, 1.0, 0.9]
     layout = "paper" if metric == "BF1" else None
     count = len(formula.get(metric).layout(layout).curves)
-    loss = SurrogateLoss(metric, one * count, layout=layout, tolerance=1)
+    loss = SurrogateLoss(metric, one * count, layout=layout, tolerance=1, drop_background=True)
     rng = np.random.default_rng(3)
     target = rng.integers(0, 3, (1, 4, 4)).repeat(3, 1).repeat(3, 2)
     pred = np.where(rng.random(target.shape) < 0.85, target, rng.integers(0, 3, target.shape))
@@ -175,7 +226,7 @@ def test_a_map_larger_than_the_working_chunk_gives_the_same(monkeypatch):
     for metric in METRICS:
         loss = SurrogateLoss.published(metric)
         whole = both_ways(loss, logits, target)[0]
-        monkeypatch.setattr("autoseg.kernels.CHUNK", 700)
+        monkeypatch.setattr("autoseg.losses.kernels.planes.CHUNK", 700)
         parts = both_ways(loss, logits, target)[0]
         monkeypatch.undo()
         torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-14)
@@ -212,8 +263,8 @@ def test_on_hard_predictions_a_surrogate_is_its_metric(metric):
     metrics = SegmentationMetrics(4, tolerance=1, boundary_radius=2)
     metrics.update(pred, target)
     for loss in (
-        SurrogateLoss.published(metric, tolerance=1, boundary_radius=2),
-        SurrogateLoss(metric, tolerance=1, boundary_radius=2),
+        SurrogateLoss.published(metric, tolerance=1, boundary_radius=2, drop_background=True),
+        SurrogateLoss(metric, tolerance=1, boundary_radius=2, drop_background=True),
     ):
         assert 1 - loss(hard, torch.tensor(target)).item() == pytest.approx(metrics.compute()[metric], abs=1e-6)
 
@@ -409,55 +460,59 @@ def test_theta_and_control_points_describe_the_same_loss():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "where", "what"),
     [
-        ({"metric": "mIuO"}, r"surrogate.json: unknown metric 'mIuO'; did you mean 'mIoU'"),
-        ({"theta": [0.5] * 11}, r"surrogate.json: theta for mIoU has 11 numbers; expected 12"),
-        ({"theta": [2.0] * 12}, r"surrogate.json: theta .* holds 2.0; expected numbers in \[0, 1\]"),
-        ({"theta": "abc"}, r"surrogate.json: key 'theta'"),
-        ({"control_points": [0.1] * 12}, r"key 'control_points' does not belong to key 'theta'"),
-        ({"schema": "autoseg/surrogate/9"}, r"surrogate.json: key 'schema'"),
-        ({"pieces": "2"}, r"surrogate.json: key 'pieces'"),
-        ({"pieces": 10**9}, r"surrogate.json: a curve of 1000000000 pieces"),
-        ({"colour": "red"}, r"surrogate.json: key 'colour'"),
-        ({"conventions": {"tolerance": -1}}, r"surrogate.json: key 'conventions.tolerance'"),
-        ({"layout": "release"}, r"surrogate.json: unknown layout of mIoU 'release'"),
-        ({"metric": None}, r"surrogate.json: key 'metric'"),
+        ({"metric": "mIuO"}, "", "unknown metric 'mIuO'; did you mean 'mIoU'"),
+        ({"theta": [0.5] * 11}, "theta for mIoU", "11 numbers"),
+        ({"theta": [2.0] * 12}, "theta of a bezier curve", "holds 2.0"),
+        ({"theta": "abc"}, "theta", "list"),
+        ({"control_points": [0.1] * 12}, "", "key 'control_points' does not belong to key 'theta'"),
+        ({"schema": "autoseg/surrogate/9"}, "", "key 'schema'"),
+        ({"pieces": "2"}, "pieces", "'2'"),
+        ({"pieces": 10**9}, "pieces", "1000000000"),
+        ({"colour": "red"}, "", "unknown key 'colour'"),
+        ({"conventions": {"tolerance": -1}}, "conventions.tolerance", "-1"),
+        ({"layout": "release"}, "", "unknown layout of mIoU 'release'"),
+        ({"metric": None}, "metric", "None"),
     ],
 )
-def test_a_broken_file_is_named_with_its_key(change, message, tmp_path):
+def test_a_broken_file_is_named_with_its_key(change, where, what, tmp_path):
     path = tmp_path / "surrogate.json"
     SurrogateLoss.published("mIoU").save(path)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(InputError) as error:
         SurrogateLoss.load(path)
+    assert error.value.where.startswith(f"{path}: {where}" if where else str(path))
+    assert what in error.value.what
+
+
+LOGITS, TARGET = torch.zeros(1, 3, 4, 4), torch.zeros(1, 4, 4).long()
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "where", "what"),
     [
-        (lambda: SurrogateLoss.published("mIuO"), "unknown published surrogate 'mIuO'; did you mean 'mIoU'"),
-        (lambda: SurrogateLoss.published("mIoU", tol=3), "unknown convention 'tol'; did you mean 'tolerance'"),
-        (lambda: SurrogateLoss.published(None), "unknown published surrogate 'None'"),
-        (lambda: SurrogateLoss(3), "unknown metric '3'"),
-        (lambda: SurrogateLoss("mIoU", ignore_index="void"), "ignore_index is 'void'"),
-        (lambda: SurrogateLoss(Surrogate.make("mIoU"), [0.5] * 12), "has its own parameters"),
-        (lambda: SurrogateLoss("mIoU", theta=[0.5] * 6), "theta for mIoU has 6 numbers; expected 12"),
-        (lambda: SurrogateLoss("mIoU", [0.5] * 12, control_points=[0.5] * 12), "expected one of them"),
-        (lambda: SurrogateLoss("mIoU", tolerance=-2), "tolerance is -2"),
-        (lambda: SurrogateLoss("mIoU", absent="maybe"), "unknown treatment of absent classes"),
-        (lambda: SurrogateLoss("mIoU")(torch.zeros(2, 3, 4), torch.zeros(2, 4)), r"logits have shape \(2, 3, 4\)"),
-        (lambda: SurrogateLoss("mIoU")(torch.zeros(1, 3, 4, 4), torch.zeros(1, 4, 4)), "target is torch.float32"),
-        (lambda: SurrogateLoss("mIoU")(torch.zeros(1, 3, 4, 4).long(), torch.zeros(1, 4, 4)), "logits are torch.int64"),
-        (
-            lambda: SurrogateLoss("mIoU")(torch.zeros(1, 3, 4, 4), torch.zeros(1, 4, 5).long()),
-            r"target has shape \(1, 4, 5\)",
-        ),
-        (lambda: SurrogateLoss("mIoU")(torch.zeros(1, 3, 4, 4), torch.full((1, 4, 4), 3)), "target holds labels 3"),
-        (lambda: SurrogateLoss("mIoU")(torch.zeros(1, 1, 4, 4), torch.full((1, 4, 4), 2)), r"expected 0\.\.1"),
-        (lambda: SurrogateLoss.load("nowhere.json"), "nowhere.json: no such file"),
+        (lambda: SurrogateLoss.published("mIuO"), "", "unknown published surrogate 'mIuO'; did you mean 'mIoU'"),
+        (lambda: SurrogateLoss.published("mIoU", tol=3), "", "unknown key 'tol'; did you mean 'tolerance'"),
+        (lambda: SurrogateLoss.published(None), "", "unknown published surrogate 'None'"),
+        (lambda: SurrogateLoss(3), "", "unknown metric '3'"),
+        (lambda: SurrogateLoss("mIoU", ignore_index="void"), "ignore_index", "'void'"),
+        (lambda: SurrogateLoss(Surrogate.make("mIoU"), [0.5] * 12), "", "has its own parameters"),
+        (lambda: SurrogateLoss("mIoU", theta=[0.5] * 6), "theta for mIoU", "6 numbers"),
+        (lambda: SurrogateLoss("mIoU", [0.5] * 12, control_points=[0.5] * 12), "", "both theta and control_points"),
+        (lambda: SurrogateLoss("mIoU", tolerance=-2), "tolerance", "-2"),
+        (lambda: SurrogateLoss("mIoU", absent="maybe"), "absent", "'maybe'"),
+        (lambda: SurrogateLoss("mIoU")(torch.zeros(2, 3, 4), torch.zeros(2, 4)), "logits", "(2, 3, 4)"),
+        (lambda: SurrogateLoss("mIoU")(LOGITS, TARGET.float()), "target", "torch.float32"),
+        (lambda: SurrogateLoss("mIoU")(LOGITS.long(), TARGET), "logits", "torch.int64"),
+        (lambda: SurrogateLoss("mIoU")(LOGITS, torch.zeros(1, 4, 5).long()), "target", "(1, 4, 5)"),
+        (lambda: SurrogateLoss("mIoU")(LOGITS, TARGET + 3), "target", "labels 3"),
+        (lambda: SurrogateLoss("mIoU")(LOGITS[:, :1], TARGET + 2), "target", "labels 2"),
+        (lambda: SurrogateLoss.load("nowhere.json"), "nowhere.json", "no such file"),
     ],
 )
-def test_bad_input_is_named(call, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_input_is_named(call, where, what):
+    with pytest.raises(InputError) as error:
         call()
+    assert error.value.where == where
+    assert what in error.value.what

@@ -14,14 +14,15 @@ from small_task import arguments, lines, small_task, start, wait_for
 from torch import nn
 
 from autoseg.cli import main
-from autoseg.config import PROTOCOLS, Training, training
 from autoseg.errors import InputError, Preempted
 from autoseg.files import checksum
-from autoseg.logs import TensorBoard
-from autoseg.losses import build_loss
-from autoseg.networks import build_network
-from autoseg.tasks import OpenTask
-from autoseg.training import Checkpoint, choose_device, learning_rate, train
+from autoseg.losses.build import build_loss
+from autoseg.training.checkpoint import Checkpoint
+from autoseg.training.logs import TensorBoard
+from autoseg.training.loop import choose_device, learning_rate, train
+from autoseg.training.networks import build_network
+from autoseg.training.settings import PROTOCOLS, Training
+from autoseg.training.task import OpenTask
 
 CPU = torch.device("cpu")
 
@@ -76,23 +77,23 @@ def same(a: nn.Module, b: nn.Module) -> bool:
 
 
 def test_the_learning_rate_falls_from_lr_to_min_lr_by_the_papers_polynomial():
-    s = training("paper-proxy")
+    s = Training.of_protocol("paper-proxy")
     assert learning_rate(s, 0, s.lr) == pytest.approx(0.02)
     assert learning_rate(s, 500, s.lr) == pytest.approx((0.02 - 1e-4) * 0.5**0.9 + 1e-4)
     assert learning_rate(s, 1000, s.lr) == pytest.approx(1e-4)
 
 
 def test_protocols_are_valid_and_settings_are_checked():
-    assert {name: training(name).iterations for name in PROTOCOLS}["paper"] == 30000
+    assert {name: Training.of_protocol(name).iterations for name in PROTOCOLS}["paper"] == 30000
     with pytest.raises(InputError, match="unknown protocol 'papr'; did you mean 'paper'"):
-        training("papr")
+        Training.of_protocol("papr")
     with pytest.raises(InputError, match="unknown key 'iteration'; did you mean 'iterations'"):
-        training("paper", iteration=3)
+        Training.of_protocol("paper", iteration=3)
     with pytest.raises(InputError, match="batch_size 32 cannot be processed in 3 equal parts"):
-        training("paper-proxy", accumulate=3)
+        Training.of_protocol("paper-proxy", accumulate=3)
     for key, value in (("crop", [0, 32]), ("crop", [32, -5]), ("short_side", 7), ("seed", 2**63), ("lr", math.nan)):
         with pytest.raises(InputError, match=key):
-            training("paper-proxy", **{key: value})
+            Training.of_protocol("paper-proxy", **{key: value})
 
 
 def test_a_step_is_torchs_sgd_on_the_loss_of_both_heads_with_faster_heads():
@@ -179,7 +180,7 @@ def test_told_to_stop_during_the_last_step_a_training_is_simply_done():
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", "torn", "list"])
-def test_an_unreadable_checkpoint_falls_back_to_the_one_before(tmp_path, capsys, damage):
+def test_an_unreadable_checkpoint_falls_back_to_the_one_before(tmp_path, caplog, damage):
     checkpoint = Checkpoint(tmp_path / "checkpoint.pt", "mark")
     s = settings(checkpoint_every=2)
     whole = fresh()
@@ -196,7 +197,7 @@ def test_an_unreadable_checkpoint_falls_back_to_the_one_before(tmp_path, capsys,
     outcome = train(resumed, build_loss("ce"), from_memory, s, device=CPU, checkpoint=checkpoint)
     assert len(outcome.losses) == 4  # from step 2 on
     assert same(whole, resumed)
-    assert "checkpoint.pt: not readable as a checkpoint" in capsys.readouterr().err
+    assert "checkpoint.pt: not readable as a checkpoint" in caplog.text
 
 
 def test_what_a_kill_while_writing_left_is_cleared_away(tmp_path):
@@ -209,18 +210,18 @@ def test_what_a_kill_while_writing_left_is_cleared_away(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_checkpoint_of_another_fingerprint_is_not_used(tmp_path, capsys):
+def test_a_checkpoint_of_another_fingerprint_is_not_used(tmp_path, caplog):
     interrupted(tmp_path, 2)
     other = Checkpoint(tmp_path / "checkpoint.pt", "another mark")
     outcome = train(fresh(), build_loss("ce"), from_memory, settings(), device=CPU, checkpoint=other)
     assert len(outcome.losses) == 6
-    assert "made with other settings or data" in capsys.readouterr().err
+    assert "made with other settings or data" in caplog.text
 
 
 def test_processes_that_find_different_checkpoints_are_stopped(tmp_path, monkeypatch):
     """Two nodes whose folder is not the same one: the other process has found none."""
     checkpoint = interrupted(tmp_path, 3)
-    monkeypatch.setattr("autoseg.training._reduced", lambda value, world: value)
+    monkeypatch.setattr("autoseg.training.loop.reduced", lambda value, world: value)
     with pytest.raises(InputError, match=r"different checkpoints \(this one step 3\)"):
         train(fresh(), build_loss("ce"), from_memory, settings(), device=CPU, world=2, checkpoint=checkpoint)
 
@@ -273,7 +274,7 @@ def test_a_preempted_run_saves_exits_with_75_and_goes_on(tmp_path, data):
 def test_a_training_that_fails_does_not_wait_for_its_workers(data):
     """They outlive a preemption's signals, but not the end of their parent, whatever it was."""
     code = (
-        "import sys; from small_task import small_task; from autoseg.tasks import OpenTask\n"
+        "import sys; from small_task import small_task; from autoseg.training.task import OpenTask\n"
         "opened = OpenTask(small_task(sys.argv[1], workers=2))\n"
         "batches = iter(opened.batches(opened.data.read, opened.split.train, 0))\n"
         "next(batches); raise RuntimeError('a bug')"
@@ -352,7 +353,7 @@ def test_a_full_disk_ends_in_a_sentence_and_loses_no_checkpoint(disk, tmp_path, 
     out = disk.path / "run"
     command = ["train", "--loss", "ce", "--out", str(out), "--quiet", *arguments(data, **changes)]
     with monkeypatch.context() as patch:
-        patch.setattr("autoseg.runs.build_loss", lambda *args, **options: Fails(10, stop))
+        patch.setattr("autoseg.training.run.build_loss", lambda *args, **options: Fails(10, stop))
         assert main(command) == 75
     disk.fill()
     assert main(command) == 2

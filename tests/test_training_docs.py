@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autoseg.config import Training
-from autoseg.networks import NETWORKS
-from autoseg.runs import Scores, Trained
+from autoseg.training.networks import NETWORKS, build_network
+from autoseg.training.run import Trained
+from autoseg.training.scores import Scores
+from autoseg.training.settings import Training
 
 TEXT = (Path(__file__).parents[1] / "docs" / "training.md").read_text(encoding="utf-8")
 
@@ -27,9 +28,15 @@ def test_every_setting_has_an_origin():
     assert sorted(named) == sorted(Training.model_fields)
 
 
+def millions(name: str) -> str:
+    """The parameters of a network with 21 classes."""
+    return f"{sum(parameter.numel() for parameter in build_network(name, 21).parameters()) / 1e6:.3g}"
+
+
 def test_every_network_is_there():
     assert rows("Networks") == [
-        [f"`{name}`", entry.what, f"`{entry.hub}`" if entry.hub else "none"] for name, entry in NETWORKS.items()
+        [f"`{name}`", network.what, f"{millions(name)} M", f"`{network.hub}`" if network.hub else "none"]
+        for name, network in NETWORKS.items()
     ]
 
 
@@ -38,6 +45,6 @@ def test_the_example_of_each_file_is_valid_and_complete(model):
     (example,) = [
         content
         for content in map(json.loads, re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL))
-        if content["schema"] == model.model_fields["schema_"].default
+        if content["schema"] == model.SCHEMA
     ]
-    assert model.model_validate(example).model_dump(by_alias=True) == example
+    assert model.read(example, "the example").content() == example

@@ -13,22 +13,23 @@ import torch
 from small_task import arguments, make_data, small_task, start, wait_for
 
 from autoseg.cli import main
-from autoseg.config import Search
 from autoseg.errors import InputError, Preempted
 from autoseg.files import read_json, write_json
-from autoseg.losses import build_loss
-from autoseg.networks import build_network
-from autoseg.search import Folder, ask
-from autoseg.surrogate_json import published
-from autoseg.training import Outcome
-from autoseg.trials import Proxy, run_chunk
+from autoseg.losses.build import build_loss
+from autoseg.losses.published import published
+from autoseg.search.folder import Folder
+from autoseg.search.runner import run_chunk
+from autoseg.search.settings import Search
+from autoseg.search.steps import ask
+from autoseg.training.loop import Outcome
+from autoseg.training.networks import build_network
+from autoseg.training.trial import ProxyTask
 
 SEARCH = Search(name="toy", metric="mIoU", steps=1, trials_per_step=4)
 
 
 def new_search(path: Path, search: Search = SEARCH) -> Folder:
     folder = Folder(path)
-    folder.start(search)
     folder.write(ask(search, []))
     return folder
 
@@ -39,14 +40,14 @@ def scores(path: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def proxy(data):
-    return Proxy(small_task(data))
+    return ProxyTask(small_task(data))
 
 
 @pytest.fixture(scope="module")
 def expected(data, proxy, tmp_path_factory) -> dict[str, bytes]:
     """The bytes of all four scores, trained one after the other in one go."""
     folder = new_search(tmp_path_factory.mktemp("expected"))
-    run_chunk(folder.path, 1, proxy, progress=False)
+    run_chunk(folder.path, 1, proxy)
     found = scores(folder.path)
     assert len(found) == 4
     return found
@@ -56,13 +57,13 @@ def expected(data, proxy, tmp_path_factory) -> dict[str, bytes]:
 def trained(monkeypatch) -> list[list[float]]:
     """The parameters of every trial that is trained."""
     thetas: list[list[float]] = []
-    trial = Proxy.trial
+    trial = ProxyTask.__call__
 
-    def counted(self, proposal, progress=None):
+    def counted(self, proposal, number):
         thetas.append(proposal.theta)
-        return trial(self, proposal, progress)
+        return trial(self, proposal, number)
 
-    monkeypatch.setattr(Proxy, "trial", counted)
+    monkeypatch.setattr(ProxyTask, "__call__", counted)
     return thetas
 
 
@@ -79,7 +80,7 @@ def test_a_score_file_holds_all_six_scores_and_the_target_is_one_of_them(expecte
 def test_a_score_is_the_same_bytes_in_any_chunk_of_any_size_in_any_order(tmp_path, proxy, expected, chunks):
     folder = new_search(tmp_path)
     for chunk in chunks:
-        run_chunk(folder.path, 1, proxy, chunk, progress=False)
+        run_chunk(folder.path, 1, proxy, chunk)
     assert scores(tmp_path) == expected
 
 
@@ -114,10 +115,10 @@ def test_killed_in_the_middle_a_chunk_goes_on_without_training_finished_trials_a
 def test_a_preempted_chunk_exits_with_75(tmp_path, data, monkeypatch, capsys):
     new_search(tmp_path)
 
-    def preempted(self, proposal, progress=None):
+    def preempted(self, proposal, number):
         raise Preempted("stopped after step 3 of 4")
 
-    monkeypatch.setattr(Proxy, "trial", preempted)
+    monkeypatch.setattr(ProxyTask, "__call__", preempted)
     assert main(["trials", str(tmp_path), "--step", "1", *arguments(data)]) == 75
     assert "the same command goes on" in capsys.readouterr().err
 
@@ -134,7 +135,7 @@ def test_another_setting_data_set_split_or_weight_file_trains_anew(tmp_path, dat
 
     def run(**changes) -> int:
         before = len(trained)
-        run_chunk(folder.path, 1, Proxy(small_task(**{"data": data, **changes})), (0, 4), progress=False)
+        run_chunk(folder.path, 1, ProxyTask(small_task(**{"data": data, **changes})), (0, 4))
         return len(trained) - before
 
     weights = save_weights(tmp_path / "weights.pth", seed=1)
@@ -145,7 +146,8 @@ def test_another_setting_data_set_split_or_weight_file_trains_anew(tmp_path, dat
     assert run(workers=1, checkpoint_every=7) == 0
     assert run(data=copy) == 0
     assert run(iterations=3) == 1
-    assert run() == 1  # the old score is gone: one file, one score
+    assert run() == 0  # the old score was set aside and is taken back
+    assert len(list((folder.path / "step-001").glob("trial-0.json"))) == 1
     assert run(network="small") == 1
     assert run(weights=weights) == 1
     shutil.copy(weights, tmp_path / "moved.pth")
@@ -155,6 +157,25 @@ def test_another_setting_data_set_split_or_weight_file_trains_anew(tmp_path, dat
     assert main(["split", str(data), "--hold-out", "3", "--out", str(tmp_path / "split.json")]) == 0
     assert run(split=str(tmp_path / "split.json")) == 1
     assert run(data=make_data(tmp_path / "other", seed=1)) == 1
+
+
+def test_a_finished_chunk_is_recognised_without_building_a_network(tmp_path, data, expected, monkeypatch):
+    """Neither by `autoseg trials` nor by a whole search, in this process or in a worker."""
+    folder = new_search(tmp_path / "toy")
+    for name, content in expected.items():
+        (folder.path / "step-001" / name).write_bytes(content)
+
+    def build(self):
+        raise AssertionError("a network was built")
+
+    monkeypatch.setattr(ProxyTask, "network", build)
+    assert main(["trials", str(folder.path), "--step", "1", "--quiet", *arguments(data)]) == 0
+    write_json(tmp_path / "search.json", SEARCH.model_dump())
+    search = ["search", str(folder.path), "--settings", str(tmp_path / "search.json"), "--quiet", *arguments(data)]
+    assert main(search) == 0
+    (folder.path / "step-001" / "trial-1.json").unlink()
+    with pytest.raises(AssertionError, match="a network was built"):
+        main(["trials", str(folder.path), "--step", "1", "--quiet", *arguments(data)])
 
 
 def test_trials_start_from_the_same_weights_batches_and_dropout(proxy):
@@ -177,9 +198,9 @@ class Collapse(torch.nn.Module):
         return loss * (math.nan if self.calls >= self.at else 1)
 
 
-def test_a_collapsed_training_is_scored_as_it_is_and_marked(proxy, monkeypatch):
-    monkeypatch.setattr("autoseg.trials.SurrogateLoss", lambda *args, **options: Collapse(5))
-    report = proxy.trial(published("mIoU"))
+def test_a_collapsed_training_is_scored_as_it_is_and_recorded(proxy, monkeypatch):
+    monkeypatch.setattr("autoseg.training.trial.SurrogateLoss", lambda *args, **options: Collapse(5))
+    report = proxy(published("mIoU"), 0)
     assert report["diverged"] is True
     assert report["score"] == proxy.score()["mIoU"] > 0
 
@@ -189,9 +210,9 @@ def test_weights_that_are_not_finite_score_0(proxy, monkeypatch):
         next(self.trained.parameters()).data.fill_(math.inf)
         return Outcome(3, diverged=True)
 
-    monkeypatch.setattr(Proxy, "train", explode)
-    report = proxy.trial(published("BF1"))
-    assert report == {"score": 0.0, "scores": dict.fromkeys(report["scores"], 0.0), "diverged": True}
+    monkeypatch.setattr(ProxyTask, "train", explode)
+    report = proxy(published("BF1"), 0)
+    assert report == {"score": 0.0, "scores": dict.fromkeys(report["scores"], 0.0), "diverged": True, "device": "cpu"}
     assert len(report["scores"]) == 6
 
 
@@ -202,15 +223,15 @@ def test_out_of_memory_fails_the_chunk_and_writes_no_score(tmp_path, proxy, monk
         def forward(self, logits, masks):
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr("autoseg.trials.SurrogateLoss", lambda *args, **options: Greedy())
+    monkeypatch.setattr("autoseg.training.trial.SurrogateLoss", lambda *args, **options: Greedy())
     with pytest.raises(InputError, match="out of memory"):
-        run_chunk(folder.path, 1, proxy, progress=False)
+        run_chunk(folder.path, 1, proxy)
     assert not scores(tmp_path)
 
 
 def test_a_full_disk_fails_the_chunk_and_keeps_the_scores_that_are_there(disk, data, proxy, expected, capsys):
     folder = new_search(disk.path / "toy")
-    run_chunk(folder.path, 1, proxy, (0, 4), progress=False)
+    run_chunk(folder.path, 1, proxy, (0, 4))
     disk.fill()
     command = ["trials", str(folder.path), "--step", "1", "--quiet", *arguments(data)]
     assert main(command) == 2
@@ -231,7 +252,7 @@ def test_a_full_disk_fails_the_chunk_and_keeps_the_scores_that_are_there(disk, d
         (["--set", "iterations=none"], "iterations: Input should be a valid integer"),
         (["--set", "iterations"], "expected KEY=VALUE"),
         (["--network", "unet"], "unknown network 'unet'"),
-        (["--weights", "gone.pth"], "weights 'gone.pth': no such file"),
+        (["--weights", "gone.pth"], "gone.pth: no such file"),
         (["--data", "nowhere"], "no index.json in it"),
         (["--set", "short_side=64"], "cache"),
         (["--convention", "tolerance=-1"], "tolerance"),
@@ -249,7 +270,14 @@ def test_bad_input_ends_in_a_sentence(tmp_path, data, capsys, given, problem):
 def test_a_whole_search_on_the_proxy_task_writes_the_scores_that_trials_would(tmp_path, data, expected, trained):
     """And goes on where it stopped: a score that is there is not trained again, in no process."""
     write_json(tmp_path / "search.json", SEARCH.model_dump())
-    command = ["search", str(tmp_path / "toy"), "--config", str(tmp_path / "search.json"), "--quiet", *arguments(data)]
+    command = [
+        "search",
+        str(tmp_path / "toy"),
+        "--settings",
+        str(tmp_path / "search.json"),
+        "--quiet",
+        *arguments(data),
+    ]
     folder = new_search(tmp_path / "toy")
     (folder.path / "step-001/trial-1.json").write_bytes(expected["trial-1.json"])
     before = (folder.path / "step-001/trial-1.json").stat().st_mtime_ns
@@ -264,7 +292,7 @@ def test_a_whole_search_on_the_proxy_task_writes_the_scores_that_trials_would(tm
 @pytest.mark.long
 def test_a_users_metric_is_searched_for_on_the_proxy_task(tmp_path, data):
     write_json(tmp_path / "search.json", {"metric": "toyDice", "steps": 1, "trials_per_step": 2})
-    command = ["search", str(tmp_path / "toy"), "--config", str(tmp_path / "search.json"), "--quiet"]
+    command = ["search", str(tmp_path / "toy"), "--settings", str(tmp_path / "search.json"), "--quiet"]
     process = start("--plugin", "toy_metric", *command, *arguments(data))
     _, shown = process.communicate(timeout=600)
     assert process.returncode == 0, shown
@@ -276,8 +304,8 @@ def test_a_users_metric_is_searched_for_on_the_proxy_task(tmp_path, data):
 
 def test_a_search_needs_a_task_or_an_objective(tmp_path, data, capsys):
     write_json(tmp_path / "search.json", SEARCH.model_dump())
-    command = ["search", str(tmp_path / "toy"), "--config", str(tmp_path / "search.json")]
+    command = ["search", str(tmp_path / "toy"), "--settings", str(tmp_path / "search.json")]
     assert main(command) == 2
     assert "--data is missing" in capsys.readouterr().err
     assert main([*command, "--objective", "toy_objectives:near", "--data", str(data)]) == 2
-    assert "give one" in capsys.readouterr().err
+    assert "--objective and --data: both are given" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoseg.formula import Formula, ratio, register
+from autoseg.metrics.formula import Formula, ratio, register
 
 register(
     Formula(

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from autoseg.surrogate_json import Surrogate
+from autoseg.losses.surrogate import Surrogate
 
 
 def near(surrogate: Surrogate, number: int) -> float:

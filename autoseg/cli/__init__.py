@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from autoseg import __version__
 from autoseg.errors import InputError, Preempted
@@ -26,8 +27,8 @@ VERBS: tuple[str, ...] = (
 PREEMPTED = 75  # EX_TEMPFAIL: try again
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def build_parser(words: Collection[str] = VERBS) -> argparse.ArgumentParser:
+    """Return the parser of the command line; only verbs among `words` get their arguments, which cost imports."""
     parser = argparse.ArgumentParser(prog="autoseg", description="Search a loss function for a segmentation metric.")
     parser.add_argument("--version", action="version", version=f"autoseg {__version__}")
     parser.add_argument(
@@ -43,14 +44,17 @@ def build_parser() -> argparse.ArgumentParser:
         verb = verbs.add_parser(
             name, help=module.HELP, description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        module.add_arguments(verb)
+        if name in words:
+            module.add_arguments(verb)
         verb.set_defaults(run=module.run)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; bad input ends in one sentence on stderr and exit code 2, a preemption in exit code 75."""
-    args = build_parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    args = build_parser(argv).parse_args(argv)
+    _log_to_stderr(args.verb)
     try:
         for module in args.plugin:
             load_plugin(module)
@@ -72,3 +76,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Preempted as stop:
         print(f"autoseg {args.verb}: {stop}; the same command goes on.", file=sys.stderr)
         return PREEMPTED
+
+
+def _log_to_stderr(verb: str) -> None:
+    """Show what the library logs, from INFO on, as lines of this verb on standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(f"autoseg {verb}: %(message)s"))
+    logger = logging.getLogger("autoseg")
+    logger.handlers = [handler]  # in place of an earlier verb's, where one process runs several
+    logger.setLevel(logging.INFO)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 
+from autoseg.cli.searches import add_settings_argument, search_of
 from autoseg.errors import InputError
 
 HELP = "write the proposals of a step of a search"
@@ -17,19 +18,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     parser.add_argument("folder", help="the search's folder")
     parser.add_argument("--step", type=int, required=True, help="1, 2, ...; every step before it must be scored")
-    parser.add_argument("--config", help="the search's settings (YAML or JSON); once is enough")
+    add_settings_argument(parser)
     parser.add_argument("--no-journal", action="store_true", help="do not update the dashboard's journal")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
-    from autoseg.config import load_search
-    from autoseg.search import Folder, ask, total_steps, write_journal
+    from autoseg.search.folder import Folder
+    from autoseg.search.journal import write_journal
+    from autoseg.search.steps import ask
 
     folder = Folder(args.folder)
-    search = folder.start(load_search(args.config)) if args.config else folder.search()
-    if not 1 <= args.step <= total_steps(search):
-        raise InputError(f"--step {args.step}: search '{search.name}' has the steps 1 to {total_steps(search)}.")
+    search = search_of(args, folder)
+    if not 1 <= args.step <= search.total_steps:
+        raise InputError(
+            f"found {args.step}",
+            where="--step",
+            expected=f"one of the steps 1 to {search.total_steps} of search '{search.name}'",
+        )
     history = folder.history(args.step - 1)
     folder.write(ask(search, history))
     if not args.no_journal:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from autoseg.cli.sources import DISK_KINDS, add_source_arguments, add_workers, find_source
+from autoseg.cli.sources import add_options, add_workers, read_options
 from autoseg.cli.tasks import add_task_arguments, task_of
-from autoseg.problems import Problem, errors, listing, warnings
+from autoseg.errors import Problem, errors, listing, warnings
+
+if TYPE_CHECKING:
+    from autoseg.data.kinds import OnDisk
 
 HELP = "list everything that is wrong with a data set, a training or a cluster, with cures"
 
@@ -26,17 +28,17 @@ class Subject(NamedTuple):
     check: Callable[[argparse.Namespace], list[Problem]]
 
 
-def _data_set(kind: str) -> Subject:
+def _data_set(kind: type[OnDisk]) -> Subject:
     def arguments(parser: argparse.ArgumentParser) -> None:
-        add_source_arguments(parser, kind)
+        add_options(parser, kind, kind.own_options())
         add_workers(parser)
 
     def check(args: argparse.Namespace) -> list[Problem]:
         from autoseg.data.check import check
 
-        return check(find_source(args, kind, lambda line: print(line, file=sys.stderr)), args.workers)
+        return check(read_options(args, kind).find(), args.workers)
 
-    return Subject(DISK_KINDS[kind], arguments, check)
+    return Subject(kind.help(), arguments, check)
 
 
 def _prepared() -> Subject:
@@ -65,7 +67,7 @@ def _task() -> Subject:
         add_task_arguments(parser, "paper-proxy")
 
     def check(args: argparse.Namespace) -> list[Problem]:
-        from autoseg.tasks import check_task
+        from autoseg.training.task import check_task
 
         return check_task(task_of(args), args.out, args.source)
 
@@ -83,7 +85,7 @@ def _slurm() -> Subject:
         )
 
     def check(args: argparse.Namespace) -> list[Problem]:
-        from autoseg import slurm
+        from autoseg.pipeline import slurm
 
         need, status = slurm.read_profile(args.profile, args.gpus)
         return slurm.check(need, status) or slurm.try_node(need, os.getcwd(), args.wait)
@@ -91,24 +93,25 @@ def _slurm() -> Subject:
     return Subject("a SLURM cluster: partition, account, GPUs, and whether its nodes see this folder", arguments, check)
 
 
-SUBJECTS: dict[str, Subject] = {
-    **{kind: _data_set(kind) for kind in DISK_KINDS},
-    "prepared": _prepared(),
-    "task": _task(),
-    "slurm": _slurm(),
-}
+def _subjects() -> dict[str, Subject]:
+    from autoseg.data.kinds import KINDS, OnDisk
+
+    data_sets = {name: _data_set(kind) for name, kind in KINDS.items() if issubclass(kind, OnDisk)}
+    return {**data_sets, "prepared": _prepared(), "task": _task(), "slurm": _slurm()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add one sub-command per subject."""
     subjects = parser.add_subparsers(dest="subject", metavar="SUBJECT", required=True)
-    for name, subject in SUBJECTS.items():
-        subject.add_arguments(subjects.add_parser(name, help=subject.help, description=subject.help))
+    for name, subject in _subjects().items():
+        sub = subjects.add_parser(name, help=subject.help, description=subject.help)
+        subject.add_arguments(sub)
+        sub.set_defaults(check=subject.check)
 
 
 def run(args: argparse.Namespace) -> int:
     """Examine the subject and print all that was found."""
-    found = SUBJECTS[args.subject].check(args)
+    found = args.check(args)
     wrong, remarks = errors(found), warnings(found)
     if wrong:
         print(f"{len(wrong)} problem{'s' * (len(wrong) > 1)}:\n{listing(wrong)}")

@@ -1,4 +1,8 @@
-"""Score a run on the validation images at their original size: the six metrics, in percent, and each class's.
+"""Score a run on the validation images: the six metrics, in percent, and each class's.
+
+Images are resized to the scale of the training, and the logits to the original size, at which labels are compared.
+A checkpoint of mmsegmentation is scored too, if its network is known here by name:
+`autoseg evaluate --checkpoint FILE --network deeplabv3plus-r101c --data DIR`.
 
 Under torchrun the images are shared out over the processes and the counts added up exactly.
 """
@@ -7,41 +11,69 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
+from typing import Any
 
 from autoseg.cli.tasks import add_task_arguments, task_of
+from autoseg.errors import InputError
 
-HELP = "score a run on the validation images"
+HELP = "score a run, or a checkpoint, on the validation images"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
-    parser.add_argument("run_folder", metavar="RUN", help="a folder made by `autoseg train`")
-    parser.add_argument("--out", metavar="FILE", help="where to write scores.json (default: in RUN)")
+    parser.add_argument("run_folder", metavar="RUN", nargs="?", help="a folder made by `autoseg train`")
+    parser.add_argument(
+        "--checkpoint", metavar="FILE", help="instead of RUN: a whole network, such as mmsegmentation's; see --network"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="where to write the scores (default: scores.json in RUN, or FILE.scores.json)"
+    )
     parser.add_argument("--part", choices=("val", "hold_out"), default="val", help="which images (default val)")
     parser.add_argument(
         "--window", type=int, nargs=2, metavar=("H", "W"), help="slide a window of this size (default: whole images)"
     )
+    parser.add_argument(
+        "--scale",
+        metavar="LONG,SHORT",
+        help="greatest long and short side of an image, pixels, or: original (default: as the run's training says; for "
+        "--checkpoint, as --protocol and --set test_scale say)",
+    )
     parser.add_argument("--predictions", metavar="DIR", help="write the predicted label maps here, as palette PNGs")
     parser.add_argument("--name", help="what the run is called in the file (default: its folder's name)")
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
-    add_task_arguments(parser, "paper")
+    add_task_arguments(parser, "release")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
-    from pathlib import Path
+    from autoseg.training.run import evaluate_checkpoint, evaluate_run
 
-    from autoseg.runs import evaluate_run
-
-    found = evaluate_run(
-        task_of(args),
-        args.run_folder,
-        args.out or Path(args.run_folder) / "scores.json",
-        part=args.part,
-        window=tuple(args.window) if args.window else None,
-        predictions=args.predictions,
-        name=args.name,
-        progress=not args.quiet,
-    )
+    if bool(args.run_folder) == bool(args.checkpoint):
+        raise InputError("what is scored is one thing", expected="a run's folder, or --checkpoint FILE")
+    options: dict[str, Any] = {
+        "part": args.part,
+        "window": tuple(args.window) if args.window else None,
+        "predictions": args.predictions,
+        "name": args.name,
+        "progress": not args.quiet,
+    }
+    if args.scale:
+        options["scale"] = _scale(args.scale)
+    if args.checkpoint:
+        out = args.out or f"{args.checkpoint}.scores.json"
+        found = evaluate_checkpoint(task_of(args), args.checkpoint, out, **options)
+    else:
+        out = args.out or Path(args.run_folder) / "scores.json"
+        found = evaluate_run(task_of(args), args.run_folder, out, **options)
     if found is not None:
         print("  ".join(f"{name} {value:.2f}" for name, value in found.scores.items()), file=sys.stderr)
+
+
+def _scale(text: str) -> tuple[int, int] | None:
+    if text == "original":
+        return None
+    sides = tuple(int(side) for side in text.split(",") if side.isdecimal())
+    if len(sides) != 2 or not sides[0] >= sides[1] >= 8:
+        raise InputError(f"'{text}'", where="--scale", expected="LONG,SHORT in pixels, such as 2048,512, or original")
+    return sides

@@ -38,12 +38,12 @@ def run(args: argparse.Namespace) -> None:
     import sys
 
     from autoseg.errors import unknown
-    from autoseg.paper.figures import parse_figure, write_figure
+    from autoseg.report.figures import parse_figure, write_figure
 
     plan = as_part(args.figure, "--figure", parse_figure)
     results, window = args.results, tuple(args.window) if args.window else None
     if plan is not None and results is None:
-        raise InputError("a figure given as JSON needs --results, the folder that it is drawn from.")
+        raise InputError("a figure given as JSON needs the folder of results", cure="give it with --results")
     if plan is None:
         opened = open_results(args)
         results = opened.folder

@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> None:
     """Run this verb."""
     import shlex
 
-    from autoseg.project import write
+    from autoseg.pipeline.project import write
 
     written = write(args.folder)
     print(f"{len(written)} files written. Next: cd {shlex.quote(args.folder)} && snakemake --cores all")

@@ -1,4 +1,4 @@
-"""Show a loss, or write it out for use elsewhere: a published one (mIoU), naive:METRIC, a surrogate.json, or a sum.
+"""Show a surrogate loss, or export it: a published one (mIoU), naive:METRIC, a surrogate.json, or a sum of such.
 
 autoseg loss show mIoU                                 its curves in the terminal
 autoseg loss show results/demo/searches/mIoU/surrogate.json --out mIoU.png
@@ -29,37 +29,38 @@ def run(args: argparse.Namespace) -> None:
     """Run this verb."""
     from pathlib import Path
 
-    from autoseg import loss_text
     from autoseg.errors import InputError
     from autoseg.files import atomic, writing
+    from autoseg.losses.export import as_python
+    from autoseg.losses.names import parse_loss
+    from autoseg.losses.show import describe, find_surrogates
 
-    terms = loss_text.find_surrogates(args.loss)
+    terms = find_surrogates(args.loss)
     suffix = Path(args.out).suffix.lower() if args.out else ""
     if args.what == "show" and not args.out:
-        print(loss_text.describe(args.loss), end="")
+        print(describe(args.loss), end="")
         return
     expected = (".png", ".svg", ".pdf") if args.what == "show" else (".py", ".json")
     if suffix not in expected:
-        raise InputError(f"--out {args.out}: expected a name that ends in {' or '.join(expected)}.")
+        raise InputError(f"found {args.out}", where="--out", expected=f"a name that ends in {' or '.join(expected)}")
     if suffix != ".py" and len(terms) > 1:
         raise InputError(
-            f"'{args.loss}' is a sum; a picture or a JSON file holds one surrogate: take the terms one by one."
+            f"'{args.loss}' is a sum, and this kind of file holds one surrogate", cure="take the terms one by one"
         )
     with writing(args.out):
         if args.what == "show":
-            from autoseg.paper import drawing
-            from autoseg.paper.figures import surrogate_figure
+            from autoseg.report import drawing
+            from autoseg.report.figures import surrogate_figure
 
             loss = terms[0][1]
             with drawing.style(), atomic(args.out, "wb") as file:
                 figure = surrogate_figure(loss)
-                figure.suptitle(
-                    f"Surrogate of {loss.metric}" if args.loss.endswith(".json") else args.loss, fontsize=10
-                )
+                named = parse_loss(args.loss, bare="published")[0].kind != "file"
+                figure.suptitle(args.loss if named else f"Surrogate of {loss.metric}", fontsize=10)
                 file.write(drawing.picture(figure, suffix[1:]))
         elif suffix == ".json":
             terms[0][1].save(args.out)
         else:
-            text = loss_text.as_python(args.loss)
+            text = as_python(args.loss)
             with atomic(args.out) as file:
                 file.write(text)

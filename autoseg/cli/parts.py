@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from autoseg.errors import InputError
 
 if TYPE_CHECKING:
-    from autoseg.paper.results import Results
+    from autoseg.report.results import Results
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,10 +21,10 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
 
 def open_results(args: argparse.Namespace) -> Results:
     """Return the results of --config."""
-    from autoseg.paper.results import Results
+    from autoseg.report.results import Results
 
     if not args.config:
-        raise InputError("give the pipeline's config with --config, such as workflow/config/demo.yaml.")
+        raise InputError("no config was given", cure="give its file with --config, such as workflow/config/demo.yaml")
     return Results.open(args.config, args.results)
 
 
@@ -35,5 +35,5 @@ def as_part(text: str, option: str, check: Callable[[Any], Any]) -> Any:
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise InputError(f"{option}: not readable as JSON ({error}).") from None
+        raise InputError(f"not readable as JSON ({error})", where=option) from None
     return check(content)

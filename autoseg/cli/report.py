@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from autoseg.cli.parts import add_config_arguments, as_part
+from autoseg.cli.parts import add_config_arguments, as_part, open_results
 
 HELP = "write the report of a pipeline"
 
@@ -37,18 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
-    from autoseg.errors import InputError
-    from autoseg.paper.report import make_all, write_report
-    from autoseg.paper.results import Results
-    from autoseg.pipeline import load_pipeline
+    import sys
 
-    if not args.config:
-        raise InputError("give the pipeline's config with --config, such as workflow/config/demo.yaml.")
-    pipeline = as_part(args.config, "--config", lambda content: load_pipeline(content, "--config"))
+    from autoseg.pipeline.expansion import load_pipeline
+    from autoseg.report.page import make_all, write_report
+    from autoseg.report.results import Results
+
+    pipeline = as_part(args.config or "", "--config", lambda content: load_pipeline(content, "--config"))
     if pipeline is None:
-        results = Results.open(args.config, args.results)
+        results = open_results(args)
     else:
         results = Results(pipeline, args.results, args.config_file or "", args.set)
     if args.make:
-        make_all(results)
-    write_report(results, args.out or results.folder / "report.html", args.snakemake_logs)
+        for problem in make_all(results):
+            print(f"autoseg report: left out {problem}", file=sys.stderr)
+    write_report(results, args.out or results.layout.report, args.snakemake_logs)

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import argparse
 
+from autoseg.cli.searches import add_settings_argument, search_of
+
 HELP = "write the means of a search as trials of their own"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     parser.add_argument("folder", help="the search's folder; all its steps must be scored")
+    add_settings_argument(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
-    from autoseg.search import Folder, rescore, total_steps
+    from autoseg.search.folder import Folder
+    from autoseg.search.steps import rescore
 
     folder = Folder(args.folder)
-    search = folder.search()
-    folder.write(rescore(search, folder.history(total_steps(search))))
+    search = search_of(args, folder)
+    folder.write(rescore(search, folder.history(search.total_steps)))

@@ -24,6 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
-    from autoseg.resume import go_on, prepare
+    from autoseg.pipeline.resume import go_on, prepare
 
     go_on(prepare(args.name, args.arguments, wait=args.wait, force=args.force))

@@ -1,7 +1,7 @@
 """Run a whole search on this machine, or continue it: ask, score, ask, ..., select.
 
 With --data every trial is trained and scored on the proxy task, as by `autoseg trials`. With --objective any function
-`module:function` does it instead: it takes a surrogate (autoseg.surrogate_json.Surrogate) and the trial's number and
+`module:function` does it instead: it takes a surrogate (autoseg.losses.surrogate.Surrogate) and the trial's number and
 returns the score on the hold-out set, higher being better. Every score is written as soon as it is there; the same
 command continues after a kill.
 """
@@ -11,11 +11,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from autoseg.cli.searches import add_settings_argument, search_of
 from autoseg.cli.tasks import add_task_arguments, task_of
 from autoseg.errors import InputError
 
 if TYPE_CHECKING:
-    from autoseg.trials import ProxyObjective
+    from autoseg.training.trial import ProxyObjective
 
 HELP = "run a whole search on this machine"
 
@@ -23,7 +24,7 @@ HELP = "run a whole search on this machine"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     parser.add_argument("folder", help="where the search's files are or will be")
-    parser.add_argument("--config", help="the search's settings (YAML or JSON); not needed to continue")
+    add_settings_argument(parser)
     parser.add_argument("--objective", help="module:function that trains and scores one surrogate (default: the task)")
     parser.add_argument("--workers", type=int, default=1, help="how many trials to score at once (default: 1)")
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
@@ -32,19 +33,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
-    from autoseg.config import load_search
-    from autoseg.local_search import run as run_search
-    from autoseg.search import Folder
+    from autoseg.search.folder import Folder
+    from autoseg.search.runner import run as run_search
 
-    search = load_search(args.config) if args.config else Folder(args.folder).search()
     if args.objective and args.data:
-        raise InputError("--objective and --data: give one, who trains the trials is either a function or the task.")
+        raise InputError(
+            "both are given", where="--objective and --data", expected="one: a function or the task trains the trials"
+        )
     objective = args.objective or _proxy(args)
+    search = search_of(args, Folder(args.folder), remember=False)  # the runner does
     chosen = run_search(args.folder, search, objective, args.workers, progress=not args.quiet)
     print(f"{args.folder}/surrogate.json: {chosen.source}")
 
 
 def _proxy(args: argparse.Namespace) -> ProxyObjective:
-    from autoseg.trials import ProxyObjective
+    from autoseg.training.trial import ProxyObjective
 
     return ProxyObjective(task_of(args), tuple(args.plugin))

@@ -9,22 +9,26 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from autoseg.cli.searches import add_settings_argument, search_of
+
 HELP = "select the surrogate of a finished search"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     parser.add_argument("folder", help="the search's folder; all its steps must be scored")
-    parser.add_argument("--output", help="where to write the surrogate (default: <folder>/surrogate.json)")
+    add_settings_argument(parser)
+    parser.add_argument("--out", metavar="FILE", help="where to write the surrogate (default: <folder>/surrogate.json)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
-    from autoseg.search import Folder, select, total_steps
+    from autoseg.search.folder import Folder
+    from autoseg.search.steps import select
 
     folder = Folder(args.folder)
-    search = folder.search()
-    history = folder.history(total_steps(search))
+    search = search_of(args, folder)
+    history = folder.history(search.total_steps)
     chosen = select(search, history, folder.scored("rescore") if search.rescore else None)
-    chosen.save(args.output or Path(args.folder) / "surrogate.json")
+    chosen.save(args.out or Path(args.folder) / "surrogate.json")
     print(chosen.source)

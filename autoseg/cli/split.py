@@ -1,6 +1,6 @@
 """Divide the training set of a prepared data set into training and hold-out images, once and for all.
 
-A search trains on the first and is scored on the second; the validation set is never looked at. Train, hold-out and
+A search trains on the first and is scored on the second; it never looks at the validation set. Train, hold-out and
 validation are proven disjoint, by id and by image content.
 """
 
@@ -11,18 +11,20 @@ import os
 import sys
 from pathlib import Path
 
-from autoseg.errors import InputError
+from autoseg.errors import InputError, located
 
 HELP = "hold training images out for the search"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `autoseg split`."""
+    from autoseg.data.kinds import USUAL_HOLD_OUTS
+
     parser.add_argument("data", metavar="DIR", help="a folder made by `autoseg prepare`")
     parser.add_argument(
         "--hold-out",
         metavar="N",
-        help="a number of images, or a fraction: 0.2 or 20%% (default: voc 1500, cityscapes 500, else 0.2)",
+        help=f"a number of images, or a share: 0.2 or 20%% (default: {USUAL_HOLD_OUTS})",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="another seed, another hold-out (default 0)")
     parser.add_argument("--out", metavar="FILE", help="where to write it (default: DIR/split.json)")
@@ -33,21 +35,24 @@ def run(args: argparse.Namespace) -> None:
     from autoseg.data.prepared import Prepared
     from autoseg.data.split import Split, make_split, parse_hold_out
 
-    hold_out = None if args.hold_out is None else parse_hold_out(args.hold_out)
+    with located("--hold-out"):
+        hold_out = None if args.hold_out is None else parse_hold_out(args.hold_out)
     split = make_split(Prepared.open(args.data).index, hold_out, args.seed)
     out = Path(args.out) if args.out else Path(args.data) / "split.json"
     if os.path.exists(out):
         try:
             known = Split.load(out)
         except InputError as error:
-            raise InputError(f"{str(error).rstrip('.')}; remove it first, or give another file with `--out`.") from None
+            cure = "remove the file first, or give another one with `--out`"
+            raise InputError(error.what, where=error.where, expected=error.expected, cure=cure) from None
         if known != split:
             held = f"seed {known.seed}, {len(known.hold_out)} held out of {len(known.whole_train)}"
             print(f"{out}: replaces another split ({held}).", file=sys.stderr)
     try:
         split.save(out)
     except OSError as error:
-        raise InputError(f"{out}: cannot be written ({error.strerror}); give another file with `--out`.") from None
+        what, cure = f"cannot be written ({error.strerror})", "give another file with `--out`"
+        raise InputError(what, where=out, cure=cure) from None
     print(
         f"{out}: {len(split.train)} train, {len(split.hold_out)} hold-out, {len(split.val)} val, disjoint.",
         file=sys.stderr,

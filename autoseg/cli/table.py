@@ -29,11 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
     import sys
+    from pathlib import Path
 
-    from autoseg.config import parse
-    from autoseg.paper import PUBLISHED_TABLES, definitions, formats
-    from autoseg.paper.tables import fill, printed, read_scores
-    from autoseg.pipeline import Table
+    from autoseg.errors import Problem
+    from autoseg.files import parse
+    from autoseg.pipeline.outputs import Table
+    from autoseg.report import definitions, formats
+    from autoseg.report.published import PUBLISHED_TABLES
+    from autoseg.report.score_files import read_scores
+    from autoseg.report.tables import fill, paper_table
 
     if args.published and args.published not in PUBLISHED_TABLES:
         raise unknown("table of the paper", args.published, PUBLISHED_TABLES)
@@ -43,22 +47,25 @@ def run(args: argparse.Namespace) -> None:
         else:
             print(definitions.markdown(), end="")
         return
-    problems: list[str] = []
+    problems: dict[Path, Problem] = {}
     if args.published:
-        filled = printed(args.published)
+        filled = paper_table(args.published)
     elif not args.table:
-        raise InputError("which table? Give --table NAME with --config FILE, or --published NAME.")
+        raise InputError("no table was named", cure="give --table NAME with --config FILE, or --published NAME")
     elif (table := as_part(args.table, "--table", lambda content: parse(Table, content, "--table"))) is not None:
-        read = read_scores(table, args.scores, args.strict)
+        read = read_scores(table.runs, args.scores, metrics=table.metrics, strict=args.strict)
         problems = read.problems
         command = f"snakemake --cores all {args.out}.md" if args.out else "snakemake --cores all tables"
         filled = fill(table, read, searches=args.searches, command=command)
     elif args.scores:
-        raise InputError("score files are given with a table as JSON; a table of --config finds its own in --results.")
+        raise InputError(
+            "score files were given with a table of --config, which reads those in --results",
+            cure="leave them out, or give the table as JSON",
+        )
     else:
         filled, read = open_results(args).filled(args.table, args.strict)
         problems = read.problems
-    for problem in problems:
+    for problem in problems.values():
         print(f"autoseg table: skipped {problem}", file=sys.stderr)
     if args.out:
         formats.write(filled, args.out)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autoseg.errors import InputError
 
 if TYPE_CHECKING:
-    from autoseg.config import Task
+    from autoseg.training.settings import Task
 
 
 def add_task_arguments(parser: argparse.ArgumentParser, protocol: str) -> None:
@@ -17,7 +17,7 @@ def add_task_arguments(parser: argparse.ArgumentParser, protocol: str) -> None:
     group = parser.add_argument_group("task")
     group.add_argument("--data", metavar="DIR", help="a folder made by `autoseg prepare`")
     group.add_argument("--split", metavar="FILE", help="made by `autoseg split` (default: split.json in DIR)")
-    group.add_argument("--network", default="deeplabv3plus-r50", help="by name (default deeplabv3plus-r50)")
+    group.add_argument("--network", default="deeplabv3plus-r50c", help="by name (default deeplabv3plus-r50c)")
     group.add_argument("--weights", help="of the encoder: imagenet, a file, or none (default none)")
     group.add_argument(
         "--protocol", default=protocol, help=f"training settings by name (default {protocol}); see docs/config.md"
@@ -34,7 +34,15 @@ def add_task_arguments(parser: argparse.ArgumentParser, protocol: str) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="change one of the metrics' conventions, such as tolerance=2 or drop_background=false",
+        help="change one of the metrics' conventions, such as tolerance=2; drop_background=false where class 0 is no "
+        "background",
+    )
+    group.add_argument(
+        "--loss-convention",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change one of the conventions of naive and published losses",
     )
 
 
@@ -58,19 +66,23 @@ def settings(pairs: list[str], option: str) -> dict[str, Any]:
 
 def task_of(args: argparse.Namespace) -> Task:
     """Return the task that the arguments describe."""
-    from autoseg.config import Task, parse, training
-    from autoseg.surrogate_json import SurrogateConventions
+    from autoseg.files import parse
+    from autoseg.metrics.conventions import Conventions, LossConventions
+    from autoseg.training.settings import Task, Training
 
     if not args.data:
         raise InputError("--data is missing; give a folder made by `autoseg prepare`.")
     conventions = settings(args.convention, "--convention")
-    parse(SurrogateConventions, conventions, "--convention")
+    parse(Conventions, conventions, "--convention")
+    loss_conventions = settings(args.loss_convention, "--loss-convention")
+    parse(LossConventions, loss_conventions, "--loss-convention")
     content = {
         "data": args.data,
         "split": args.split,
         "network": args.network,
         "weights": None if args.weights in (None, "none") else args.weights,
-        "training": training(args.protocol, **settings(args.set, "--set")),
+        "training": Training.of_protocol(args.protocol, **settings(args.set, "--set")),
         "conventions": conventions,
+        "loss_conventions": loss_conventions,
     }
     return parse(Task, content, "the task")

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
     """Run this verb."""
     if args.processes != 1 and "WORLD_SIZE" not in os.environ:
         _become_torchrun(args.processes)
-    from autoseg.runs import train_run
+    from autoseg.training.run import train_run
 
     trained = train_run(
         task_of(args),

@@ -1,16 +1,20 @@
 """Train and score the proposals of one step of a search, or a chunk of them, one after the other.
 
 All start from the same weights and see the same batches and dropout. Each score is written as soon as it is there, as
-trial-<number>.json in the step's folder; a trial with a score of the same task and parameters is not trained again.
+trial-<number>.json in the step's folder. A trial with a score of the same task and parameters is not trained again; a
+score of another task is set aside, as stale-trial-<number>-*.json.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from autoseg.cli.tasks import add_task_arguments, task_of
 from autoseg.errors import InputError
+
+if TYPE_CHECKING:
+    from autoseg.search.records import StepName
 
 HELP = "train and score the proposals of a step (a chunk of them)"
 
@@ -30,15 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
     from autoseg.files import write_json
-    from autoseg.trials import Proxy, run_chunk
+    from autoseg.search.runner import run_chunk
+    from autoseg.training.trial import ProxyTask
 
     k, slash, n = args.chunk.partition("/")
     if not (slash and k.isdigit() and n.isdigit()):
-        raise InputError(f"--chunk {args.chunk}: expected K/N, such as 0/4.")
+        raise InputError(f"found '{args.chunk}'", where="--chunk", expected="K/N, such as 0/4")
     number = args.step.removeprefix("step-")
     if args.step != "rescore" and not number.isdigit():
-        raise InputError(f"--step {args.step}: expected a number or 'rescore'.")
-    step: int | Literal["rescore"] = "rescore" if args.step == "rescore" else int(number)
-    paths = run_chunk(args.folder, step, Proxy(task_of(args)), (int(k), int(n)), progress=not args.quiet)
+        raise InputError(f"found '{args.step}'", where="--step", expected="a number or 'rescore'")
+    step: StepName = "rescore" if args.step == "rescore" else int(number)
+    task = ProxyTask(task_of(args), progress=not args.quiet)
+    paths = run_chunk(args.folder, step, task, (int(k), int(n)))
     if args.out:
         write_json(args.out, {"scores": [path.name for path in paths]})

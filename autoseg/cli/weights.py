@@ -13,7 +13,7 @@ HELP = "fetch ImageNet weights into a file, for offline nodes"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
-    parser.add_argument("network", help="the network's name, such as deeplabv3plus-r101")
+    parser.add_argument("network", help="the network's name, such as deeplabv3plus-r101c")
     parser.add_argument("--out", required=True, metavar="FILE", help="where to write them (.safetensors)")
     parser.add_argument("--from", dest="source", default="imagenet", help="the hub (imagenet), or a file to convert")
 
@@ -24,13 +24,12 @@ def run(args: argparse.Namespace) -> None:
 
     from autoseg.errors import InputError
     from autoseg.files import atomic, writing
-    from autoseg.networks import build_network, encoder_weights, load_encoder_weights
+    from autoseg.training.networks import build_network
 
-    if not args.out.endswith(".safetensors"):  # by the name the file is known for what it is when it is read
-        raise InputError(f"--out {args.out}: the name must end in .safetensors.")
-    network = build_network(args.network, 2)
-    load_encoder_weights(network, encoder_weights(args.network, args.source), args.source)
-    state = {name: value.contiguous() for name, value in network.encoder.state_dict().items()}
+    if not args.out.endswith(".safetensors"):  # readers tell the format by the file's name
+        raise InputError("unknown format", where=f"--out {args.out}", expected="a name that ends in .safetensors")
+    encoder = build_network(args.network, 2, args.source).encoder
+    state = {name: value.contiguous() for name, value in encoder.state_dict().items()}
     with writing(args.out), atomic(args.out, "wb") as file:
         file.write(save(state))
     print(f"{args.out}: {len(state)} tensors for the encoder of {args.network}.", file=sys.stderr)

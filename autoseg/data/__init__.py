@@ -1,5 +1,6 @@
-"""Data sets: found on disk, prepared once (index, statistics, packed cache), split, and fed to training.
+"""Data sets: found on disk, prepared once (index and packed cache), split, and fed to training.
 
-`voc`, `cityscapes`, `folder` and `synthetic` find the samples; `prepare` reads and packs them; `split` holds images
-out; `loaders` feeds them. Only `augment` and `loaders` import torch.
+`kinds` lists the kinds of data sets; `voc`, `cityscapes`, `folder` and `synthetic` find their samples; `prepare` reads
+and packs them; `split` holds images out; `loaders` makes batches. Only `augment` and `loaders` import torch. Nothing
+here knows of losses, metrics or searches.
 """

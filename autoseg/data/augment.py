@@ -1,8 +1,8 @@
 """Augmentation, with albumentations: scale, crop, flip, photometric distortion; and the fixed view for scoring.
 
-Scaling and cropping are one step: the window that ends up in the crop is cut out first and only it is resized.
-Masks take the label under each pixel's centre; nothing is ever interpolated between labels. What a picture does not
-fill is padded last of all, right and below, by `normalize` and `pad`: with exact zeros and with void.
+Scaling and cropping are one step: the window of the crop is cut out first, and only the window is resized. A mask's
+pixel takes the label under its centre; labels are never interpolated. An image that does not fill the crop is padded
+last, right and below, by `normalize` with exact zeros and by `pad` with void.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-# albumentations asks the network for newer releases when it is imported; compute nodes have none.
+# albumentations looks for newer releases on the internet when it is imported; compute nodes have none.
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
 import albumentations as A  # type: ignore[import-untyped]
 import cv2
@@ -23,7 +23,7 @@ from autoseg.data.cache import resize_mask
 from autoseg.data.model import VOID
 from autoseg.data.reading import Array
 
-# A crop is too small to share out, and worker processes share the cores already.
+# A crop is too small to be divided among threads, and worker processes use the cores already.
 cv2.setNumThreads(0)
 
 MEAN = (0.485, 0.456, 0.406)  # ImageNet's, of channels in [0, 1]
@@ -35,8 +35,8 @@ _NORMALIZED = [((_LEVELS / 255 - mean) / std).astype(np.float32) for mean, std i
 class ScaledCrop(A.DualTransform):
     """Resize so that the short side is about `short_side` times U(scale), and cut a random window of `crop` from it.
 
-    A window in which one class has more than `max_share` of the pixels that are not void is drawn anew, up to `tries`
-    times. A picture that does not fill the crop gives a smaller one.
+    A window in which one class has more than `max_share` of the pixels that are not void is drawn again, up to `tries`
+    times. An image that does not fill the crop gives a smaller one.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ScaledCrop(A.DualTransform):
         mask = data["mask"]
         height, width = mask.shape
         zoom = self.py_random.uniform(*self.scale) * self.short_side / min(height, width)
-        # The window in the picture's own pixels, and its size once resized.
+        # The window in the image's own pixels, and its size after resizing.
         window = [min(side, max(1, round(want / zoom))) for side, want in zip(mask.shape, self.crop, strict=True)]
         size = [min(want, max(1, round(side * zoom))) for side, want in zip(window, self.crop, strict=True)]
         for _ in range(self.tries):
@@ -86,7 +86,7 @@ class PhotometricDistortion(A.ImageOnlyTransform):
         self.brightness, self.contrast, self.saturation, self.hue = brightness, contrast, saturation, hue
 
     def get_params(self) -> dict[str, Any]:
-        """Draw what is changed, and by how much."""
+        """Draw which of them are changed, and by how much."""
         draw = self.py_random
 
         def maybe(width: float) -> float:
@@ -103,7 +103,7 @@ class PhotometricDistortion(A.ImageOnlyTransform):
     def apply(
         self, img: np.ndarray, shift: float, gain: float, gain_first: bool, saturation: float, hue: int, **params: Any
     ) -> np.ndarray:
-        """Change the image: all steps are tables of 256 values."""
+        """Change the image; every step is a table of 256 values."""
         if shift or (gain_first and gain != 1):
             shifted = np.minimum(np.maximum(_LEVELS + shift, 0), 255)
             img = cv2.LUT(img, _table(shifted * gain if gain_first else shifted))
@@ -118,7 +118,7 @@ class PhotometricDistortion(A.ImageOnlyTransform):
 
 
 class Augmentation:
-    """What a training sample goes through: `ScaledCrop` with its options, flip, photometric distortion.
+    """The augmentation of a training sample: `ScaledCrop` with its options, flip, photometric distortion.
 
     The paper's proxy task is `Augmentation(short_side=128, crop=(128, 128))` on the cache, the release's retraining on
     VOC `Augmentation(short_side=512, crop=(512, 512))` on the original files.
@@ -158,9 +158,35 @@ class CenterView:
         side = min(mask.shape)
         top, left = ((length - side) // 2 for length in mask.shape)
         place = np.s_[top : top + side, left : left + side]
-        # Averaging areas is right for shrinking; it falls back to linear where a small picture must grow.
+        # Averaging areas is right for shrinking; OpenCV falls back to linear where a small image is enlarged.
         small = cv2.resize(image[place], (self.size, self.size), interpolation=cv2.INTER_AREA)
         return small.astype(np.uint8, copy=False), resize_mask(mask[place], self.size, self.size)
+
+
+class WholeView:
+    """A whole image as it is scored after a retraining: resized to fit `scale`, its aspect kept; the mask as it is.
+
+    Args:
+        scale: the greatest long side and the greatest short side, pixels; the image is as large as both allow, and so
+            a small one grows. The release's is (2048, 512).
+
+    >>> WholeView((2048, 512)).size(375, 500), WholeView((2048, 512)).size(500, 3000)
+    ((512, 683), (341, 2048))
+    """
+
+    def __init__(self, scale: tuple[int, int]) -> None:
+        self.scale = scale
+
+    def size(self, height: int, width: int) -> tuple[int, int]:
+        """Return the height and width of an image when it is scored."""
+        zoom = min(self.scale[0] / max(height, width), self.scale[1] / min(height, width))
+        return int(height * zoom + 0.5), int(width * zoom + 0.5)
+
+    def __call__(self, image: Array, mask: Array) -> tuple[Array, Array]:
+        """Return the image, resized, and the mask."""
+        height, width = self.size(*mask.shape)
+        resized: Array = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)  # type: ignore[assignment]
+        return resized, mask
 
 
 def largest_share(labels: Array) -> float:

@@ -1,7 +1,7 @@
 """The packed cache: all images and masks of a data set, shrunk, as raw uint8 in one file that is mapped, not read.
 
-Each sample is mapped on its own and unmapped when its arrays are dropped, so a process never counts more of the
-file as its memory than the samples in its hands (a map of the whole file would, and SLURM would charge for it).
+Each sample is mapped alone and unmapped when its arrays are deleted. A map of the whole file would count as memory of
+the process, and SLURM would charge for it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from autoseg.data.model import CacheLayout
+from autoseg.data.model import CacheLayout, crop_of_cache
 from autoseg.data.reading import Array
-from autoseg.problems import ProblemError
+from autoseg.errors import InputError
 
 
 def cached_size(height: int, width: int, short_side: int) -> tuple[int, int]:
@@ -38,7 +38,7 @@ def shrink(image: Array, mask: Array, height: int, width: int) -> tuple[Array, A
 
 
 def resize_mask(mask: Array, height: int, width: int) -> Array:
-    """Resize a mask: each pixel takes the label under its own centre, so no label is ever made up.
+    """Resize a mask: each pixel takes the label under its own centre, so no new label appears.
 
     >>> resize_mask(np.array([[0, 1, 2, 255]], np.uint8), 2, 2).tolist()
     [[1, 255], [1, 255]]
@@ -60,21 +60,21 @@ def cache_sizes(folder: Path) -> list[int]:
 
 
 class Cache:
-    """Read access to a packed file, by id; it may be handed to worker processes, which open it anew."""
+    """Read access to a packed file, by id; worker processes that receive one open the file again."""
 
-    def __init__(self, folder: str | os.PathLike[str], short_side: int, index_fingerprint: str | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str], short_side: int, index_checksum: str | None = None) -> None:
         self.path, layout_path = cache_paths(Path(folder), short_side)
-        again = f"run `autoseg prepare` again, with `--proxy-size {short_side // 2}`"
+        again = f"run `autoseg prepare` again, with `--proxy-size {crop_of_cache(short_side)}`"
         if not layout_path.exists():
             made = ", ".join(map(str, cache_sizes(Path(folder)))) or "none"
-            raise ProblemError(layout_path, f"no cache of this size (there: {made})", again)
+            raise InputError(f"no cache of this size (there: {made})", where=layout_path, cure=again)
         self.layout = CacheLayout.load(layout_path)
-        if index_fingerprint not in (None, self.layout.index):
-            raise ProblemError(layout_path, "made with another index.json", again)
+        if index_checksum not in (None, self.layout.index):
+            raise InputError("made with another index.json", where=layout_path, cure=again)
         found = self.path.stat().st_size if self.path.exists() else None
         if found != self.layout.nbytes:
-            state = "is missing" if found is None else f"has {found} bytes instead of {self.layout.nbytes}"
-            raise ProblemError(self.path, state, again)
+            what = "is missing" if found is None else f"has {found} bytes instead of {self.layout.nbytes}"
+            raise InputError(what, where=self.path, cure=again)
         self._slots = {slot.id: slot for slot in self.layout.slots}
         self._file: int | None = None
 

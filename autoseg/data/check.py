@@ -1,25 +1,24 @@
-"""The checks `doctor` and `prepare` share: headers first, then every byte of every file, then the set as a whole."""
+"""The checks that `doctor` and `prepare` share: headers first, then every byte of every file, then the whole set."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
-from tqdm import tqdm
 
-from autoseg.data import cityscapes
 from autoseg.data.cache import cache_sizes
-from autoseg.data.model import VOID, Entry, Slot, Statistics, copies
+from autoseg.data.model import VOID, IndexEntry, Slot, copies
 from autoseg.data.prepared import Prepared
 from autoseg.data.reading import (
     Array,
     Unreadable,
     decode_image,
     decode_mask,
+    has_rotation,
     pixel_checksum,
     read_bytes,
     read_header,
@@ -28,7 +27,8 @@ from autoseg.data.reading import (
 )
 from autoseg.data.source import Sample, Source, locate
 from autoseg.data.split import load_split
-from autoseg.problems import Problem, ProblemError, collect, errors
+from autoseg.errors import Problem, collect, errors
+from autoseg.progress import bar
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 class Decoded:
     """A sample read in full: its index entry and its pixels."""
 
-    entry: Entry
+    entry: IndexEntry
     image: Array
     mask: Array
     warnings: list[Problem]
@@ -47,30 +47,30 @@ class Decoded:
 def in_parallel(function: Callable[[Given], Result], items: list[Given], workers: int, title: str) -> Iterator[Result]:
     """Yield the results in order, with a progress bar.
 
-    Threads, not processes: decoding, resizing and hashing release the interpreter lock, and a killed program leaves
-    no orphans behind that hold the files.
+    Threads, not processes: decoding, resizing and hashing release the interpreter lock, and no process is left over
+    when the program is killed.
     """
     with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
         try:
-            yield from tqdm(pool.map(function, items), total=len(items), desc=title, unit="image", disable=None)
+            yield from bar(title, "image", iterable=pool.map(function, items), total=len(items))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
 def survey(source: Source, sample: Sample) -> tuple[int, int] | list[Problem]:
-    """Return the size of a sample from its image's header, or what its first bytes show to be wrong."""
+    """Return the size of a sample from its image's header, or the problems that its first bytes show."""
     problems = []
     size = (0, 0)
     try:
         header = read_header(source.locate(sample.image))
         size = (header.height, header.width)
     except Unreadable as error:
-        problems.append(Problem(str(source.locate(sample.image)), error.what, error.cure))
+        problems.append(error.at(source.locate(sample.image)))
     try:
         read_bytes(source.locate(sample.mask), limit=64)
     except Unreadable as error:
-        problems.append(Problem(str(source.locate(sample.mask)), error.what, error.cure))
+        problems.append(error.at(source.locate(sample.mask)))
     return problems or size
 
 
@@ -87,30 +87,28 @@ def decode(source: Source, sample: Sample) -> Decoded | list[Problem]:
             for what in remarks(content)
         ]
     except Unreadable as error:
-        problems.append(Problem(str(path), error.what, error.cure))
+        problems.append(error.at(path))
     path = source.locate(sample.mask)
     try:
         content = read_bytes(path)
         mask, mask_checksum = decode_mask(content, sample.encoding, source.labels), sha256(content)
     except Unreadable as error:
-        cure = error.cure
-        if source.dataset == "cityscapes" and error.values:
-            cure = cityscapes.cure_of_values(error.values) or cure
-        problems.append(Problem(str(path), error.what, cure))
+        cure = source.cure_of_values(error.values) if source.cure_of_values and error.values else None
+        problems.append(replace(error.at(path), cure=cure or error.cure))
     if image is None or mask is None:
         return problems
     if image.shape[:2] != mask.shape:
         size, expected = (f"{shape[1]}x{shape[0]}" for shape in (mask.shape, image.shape))
         what = f"the mask is {size}, its image {source.locate(sample.image).name} is {expected}"
         cure = "find the pair that belongs together; neither is resized to fit"
-        if image.shape[1::-1] == mask.shape and any("EXIF" in warning.what for warning in warnings):
-            what += ": the image carries an EXIF rotation, by which the mask was drawn"
+        if image.shape[1::-1] == mask.shape and has_rotation(source.locate(sample.image)):
+            what += ": the image has an EXIF rotation, and the mask was drawn on the rotated image"
             cure = "save the image rotated, or the mask unrotated"
         return [Problem(str(path), what, cure)]
     counts = np.bincount(mask.ravel(), minlength=VOID + 1)
     if counts[VOID] == mask.size:
-        warnings.append(Problem(str(path), "every pixel of the mask is void", "it teaches nothing", "warning"))
-    entry = Entry(
+        warnings.append(Problem(str(path), "every pixel of the mask is void", "nothing is learned from it", "warning"))
+    entry = IndexEntry(
         id=sample.id,
         image=sample.image,
         mask=sample.mask,
@@ -125,8 +123,8 @@ def decode(source: Source, sample: Sample) -> Decoded | list[Problem]:
     return Decoded(entry, image, mask, warnings)
 
 
-def leaked(splits: dict[str, list[Entry]]) -> set[str]:
-    """Return the ids of training images whose very pixels are also in another split."""
+def leaked(splits: dict[str, list[IndexEntry]]) -> set[str]:
+    """Return the ids of training images whose exact pixels are also in another split."""
     return {
         entry.id
         for places in copies(splits)
@@ -136,17 +134,17 @@ def leaked(splits: dict[str, list[Entry]]) -> set[str]:
     }
 
 
-def check_whole(source: Source, splits: dict[str, list[Entry]]) -> Iterator[Problem]:
-    """Yield what only shows over the whole set: empty splits, copies, classes that nobody has."""
+def check_whole(source: Source, splits: dict[str, list[IndexEntry]]) -> Iterator[Problem]:
+    """Yield the problems of the set as a whole: empty splits, copies, classes that no pixel has."""
     for split in ("train", "val"):
-        if not splits.get(split) and not errors(source.problems):  # those would tell why
+        if not splits.get(split) and not errors(source.problems):  # those say why
             yield Problem(source.dataset, f"no image is left in {split}", "see the problems of its files, if any")
     yield from _check_copies(source, splits)
     if splits.get("train"):
         yield from _check_classes(source, splits["train"])
 
 
-def _check_copies(source: Source, splits: dict[str, list[Entry]]) -> Iterator[Problem]:
+def _check_copies(source: Source, splits: dict[str, list[IndexEntry]]) -> Iterator[Problem]:
     for places in copies(splits):
         paths = [(split, str(source.locate(entry.image))) for split, entry in places]
         first_split, first = next((place for place in paths if place[0] != "train"), paths[0])
@@ -156,19 +154,19 @@ def _check_copies(source: Source, splits: dict[str, list[Entry]]) -> Iterator[Pr
             what = f"the image in {split} is a copy of {first} in {first_split}"
             if split == "train" != first_split:
                 cure = "remove it from train, or pass `--leave-out-copies` to leave it out"
-                yield Problem(path, f"{what}: scores would be leaked", cure)
+                yield Problem(path, f"{what}: scores would be too high", cure)
             else:
-                cure = "nothing leaks, as it is never held out; remove it if it is a slip"
+                cure = "no score is wrong, as a copy is never held out; remove it if it is there by mistake"
                 yield Problem(path, what, cure, "warning")
 
 
-def _check_classes(source: Source, train: list[Entry]) -> Iterator[Problem]:
+def _check_classes(source: Source, train: list[IndexEntry]) -> Iterator[Problem]:
     seen = set().union(*(entry.pixels for entry in train))
-    there = [info.name for number, info in enumerate(source.classes) if number in seen]
+    present = [info.name for number, info in enumerate(source.classes) if number in seen]
     missing = [info.name for number, info in enumerate(source.classes) if number not in seen]
-    if len(there) < 2:
+    if len(present) < 2:
         hint = " (255 is void: two-class masks hold 0 and 1)" if VOID in seen else ""
-        what = f"of all classes only {there} occur in train{hint}"
+        what = f"of all classes only {present} occur in train{hint}"
         yield Problem(source.dataset, what, "check the class list against the masks' values")
     elif missing:
         what = f"no training pixel has the class{'es' * (len(missing) > 1)} {', '.join(missing)}"
@@ -178,9 +176,9 @@ def _check_classes(source: Source, train: list[Entry]) -> Iterator[Problem]:
 def check(source: Source, workers: int = 1) -> list[Problem]:
     """Return all problems of a data set, reading every file in full; nothing is written."""
     problems = list(source.problems)
-    splits: dict[str, list[Entry]] = defaultdict(list)
+    splits: dict[str, list[IndexEntry]] = defaultdict(list)
 
-    def look(sample: Sample) -> tuple[Sample, Entry | None, list[Problem]]:
+    def look(sample: Sample) -> tuple[Sample, IndexEntry | None, list[Problem]]:
         result = decode(source, sample)
         return (sample, result.entry, result.warnings) if isinstance(result, Decoded) else (sample, None, result)
 
@@ -192,13 +190,8 @@ def check(source: Source, workers: int = 1) -> list[Problem]:
 
 
 def check_prepared(data: Prepared, workers: int = 1) -> list[Problem]:
-    """Return all problems of a prepared data set: our own files, and the original ones against their checksums."""
+    """Return all problems of a prepared data set: split, caches, and the original files against their checksums."""
     problems: list[Problem] = []
-    with collect(problems):
-        if data.statistics != Statistics.of(data.index):
-            raise ProblemError(
-                data.folder / "statistics.json", "does not fit index.json", "run `autoseg prepare` again"
-            )
     with collect(problems):
         if (path := data.folder / "split.json").exists():
             load_split(path, data)
@@ -221,12 +214,13 @@ def _check_cache(data: Prepared, short_side: int, workers: int) -> list[Problem]
         slots = cache.layout.slots
         for slot, fine in zip(slots, in_parallel(intact, slots, workers, cache.path.stem), strict=True):
             if not fine:
-                what, cure = f"the bytes of '{slot.id}' changed since they were written", "remove the file and run"
-                problems.append(Problem(str(cache.path), what, f"{cure} `autoseg prepare` again"))
+                what = f"the bytes of '{slot.id}' changed since they were written"
+                cure = "remove the file and run `autoseg prepare` again"
+                problems.append(Problem(str(cache.path), what, cure))
     return problems
 
 
-def _changed(data: Prepared, entry: Entry) -> list[Problem]:
+def _changed(data: Prepared, entry: IndexEntry) -> list[Problem]:
     problems = []
     for file, checksum in ((entry.image, entry.image_checksum), (entry.mask, entry.mask_checksum)):
         place = locate(data.roots, file)
@@ -236,5 +230,5 @@ def _changed(data: Prepared, entry: Entry) -> list[Problem]:
                     Problem(str(place), "the file changed since it was prepared", "run `autoseg prepare` again")
                 )
         except Unreadable as error:
-            problems.append(Problem(str(place), error.what, error.cure))
+            problems.append(error.at(place))
     return problems

@@ -1,4 +1,4 @@
-"""Cityscapes, with its labelIds mapped to the 19 classes as they are read, or with labelTrainIds as they are."""
+"""Cityscapes: labelIds are mapped to the 19 classes when a mask is read; labelTrainIds need no mapping."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from pathlib import Path
 
 from autoseg.data.model import VOID, ClassInfo, Labels
 from autoseg.data.source import Sample, Source, directory, files_below, plain_values, unique_ids, whole_set
-from autoseg.errors import unknown
-from autoseg.problems import Problem, collect
+from autoseg.errors import Problem, collect, unknown
 
-HOLD_OUT = 500
 # labelId -> (name, colour), in the order of the train ids; every other labelId is void.
 _CLASSES: dict[int, tuple[str, tuple[int, int, int]]] = {
     7: ("road", (128, 64, 128)),
@@ -38,7 +36,7 @@ _IMAGE, _KINDS = "_leftImg8bit.png", ("labelIds", "labelTrainIds")
 
 
 def find(root: str | Path, labels: str | None = None) -> Source:
-    """Find Cityscapes' train and val below `root`; `labels` is chosen by what is there (labelIds first)."""
+    """Find Cityscapes' train and val below `root`; without `labels`, labelIds are taken if there are any."""
     root = directory(root, "leftImg8bit and gtFine")
     if not (root / "leftImg8bit").is_dir() and (root / "cityscapes" / "leftImg8bit").is_dir():
         root = root / "cityscapes"
@@ -50,7 +48,7 @@ def find(root: str | Path, labels: str | None = None) -> Source:
     if labels is None:
         labels = _KINDS[0] if any((root / "gtFine").glob(f"*/*/[!.]*_{_KINDS[0]}.png")) else _KINDS[1]
     elif labels not in _KINDS:
-        raise unknown("kind of label file", labels, _KINDS)
+        raise unknown("kind of label file", labels, _KINDS, where="labels")
     suffix = f"_gtFine_{labels}.png"
     samples: list[Sample] = []
     for split in ("train", "val"):
@@ -74,11 +72,19 @@ def find(root: str | Path, labels: str | None = None) -> Source:
     problems += whole_set(root, samples, {"train": 2975, "val": 500})
     classes = [ClassInfo(name=name, color=color) for name, color in _CLASSES.values()]
     values = _LABEL_IDS if labels == "labelIds" else plain_values(len(classes))
-    return Source("cityscapes", roots, classes, Labels(values=values), samples, problems + repeated)
+    return Source(
+        "cityscapes",
+        roots,
+        classes,
+        Labels(values=values),
+        samples,
+        problems + repeated,
+        cure_of_values=_cure_of_values,
+    )
 
 
-def cure_of_values(strange: Sequence[int]) -> str | None:
-    """Return what to do about values that a mask should not hold, where the two kinds of label file were mixed up."""
+def _cure_of_values(strange: Sequence[int]) -> str | None:
+    """Return what to do about wrong values if they look like those of the other kind of label file."""
     if list(strange) == [VOID]:
         return "these look like labelTrainIds: rename the file, or pass `--labels labelTrainIds`"
     if max(strange) < len(_LABEL_IDS):

@@ -1,7 +1,7 @@
 """Anyone's own data set: an image folder and a mask folder per split, or lists, and a class list.
 
-Understood without being told: CamVid's `train/ trainannot/ val/ valannot/`, `images/train/ masks/train/` and
-`train/images/ train/masks/` (`labels` or `annotations` for `masks`).
+These layouts are found without `split`: CamVid's `train/ trainannot/ val/ valannot/`, `images/train/ masks/train/` and
+`train/images/ train/masks/` (or `labels`, `annotations` instead of `masks`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from pathlib import Path
 from autoseg.data.model import VOID, ClassInfo, Labels
 from autoseg.data.source import Encoding, Sample, Source, directory, files_below, read_lines, unique_ids
 from autoseg.data.voc import palette
-from autoseg.errors import InputError
-from autoseg.problems import Problem, ProblemError, collect
+from autoseg.errors import InputError, Problem, collect, located
 
 _SPLITS = ("train", "val", "test")
 _IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
@@ -30,34 +29,36 @@ _LAYOUTS = (
 
 
 def find(
-    root: str | Path, classes: str | Path, splits: Mapping[str, str] | None = None, mask_suffix: str = ""
+    root: str | Path, classes: str | Path, split: Mapping[str, str] | None = None, mask_suffix: str = ""
 ) -> Source:
     """Find a data set below `root`.
 
-    `splits` names each split's place, relative to `root`: "images folder,masks folder", the same and a list of the
+    `split` gives each split's place, relative to `root`: "images folder,masks folder", the same and a list of the
     names to take from them, or only a list whose lines are "image mask". `mask_suffix` is what a mask's name has more
     than its image's ("_L": a.png, a_L.png).
     """
     root = directory(root, "your images and masks")
     infos, labels, encoding = read_classes(Path(classes))
-    places = dict(splits) if splits else _guess(root)
+    places = dict(split) if split else _guess(root)
     for name in ("train", "val"):
         if name not in places:
-            raise InputError(
-                f"{root}: no split '{name}' (found: {', '.join(places)}); name it with `--split {name}=...`."
-            )
+            what, cure = f"no split '{name}' (found: {', '.join(places)})", f"name it with `--split {name}=...`"
+            raise InputError(what, where=root, cure=cure)
     samples: list[Sample] = []
     problems: list[Problem] = []
-    for split, place in places.items():
-        parts = [_below(root, part.strip()) for part in place.split(",")]
-        if len(parts) > 3:
-            raise InputError(f"--split {split}={place}: expected IMAGES,MASKS or IMAGES,MASKS,LIST or LIST.")
+    for name, place in places.items():
+        with located(f"split {name}"):
+            parts = [_below(root, part.strip()) for part in place.split(",")]
+            if len(parts) > 3:
+                raise InputError(
+                    f"'{place}' has {len(parts)} parts", expected="IMAGES,MASKS or IMAGES,MASKS,LIST or LIST"
+                )
         with collect(problems):
             if len(parts) == 1:
-                found, wrong = _from_list(root, split, root / parts[0])
+                found, wrong = _from_list(root, name, root / parts[0])
             else:
                 names = read_lines(root / parts[2]) if len(parts) > 2 else None
-                found, wrong = _from_folders(root, split, parts[0], parts[1], mask_suffix, names)
+                found, wrong = _from_folders(root, name, parts[0], parts[1], mask_suffix, names)
             samples += [Sample(s.id, s.split, s.image, s.mask, encoding) for s in found]
             problems += wrong
     roots = {"data": root}
@@ -68,23 +69,29 @@ def find(
 def read_classes(path: Path) -> tuple[list[ClassInfo], Labels, Encoding]:
     """Read a class list: one class a line, a name, with its colour if masks are colour-coded.
 
-    "car", "car 64 0 128", "64 0 128 car", "car,64,0,128" and "car #400080" are all understood, with or without their
-    number before them; lines are numbered from 0, a line named `void` marks a value or colour that counts nowhere,
-    and the classes after it close the gap.
+    "car", "car 64 0 128", "64 0 128 car", "car,64,0,128" and "car #400080" are all understood, with or without the
+    line's number in front. Lines are numbered from 0. A line named `void` is a value or colour that counts nowhere; it
+    gets no class number.
     """
-    parsed = [_parse_class(path, line) for line in _class_lines(path)]
+    lines = read_lines(path)
+    with located(path):
+        return _read_classes(lines)
+
+
+def _read_classes(lines: list[str]) -> tuple[list[ClassInfo], Labels, Encoding]:
+    parsed = [_parse_class(line) for line in _class_lines(lines)]
     with_color = [color is not None for _, color in parsed]
     if any(with_color) and not all(with_color):
         bare = parsed[with_color.index(False)][0]
-        raise InputError(f"{path}: the class '{bare}' has no colour while others have; give all a colour, or none.")
+        raise InputError(
+            f"the class '{bare}' has no colour, but others have one", cure="give a colour to all, or to none"
+        )
     names = [name for name, _ in parsed if name.lower() != "void"]
     if len(names) < 2 or len(names) > VOID:
-        raise InputError(
-            f"{path}: {len(names)} classes; a class list names 2 to {VOID}, one a line (`void` not counted)."
-        )
+        raise InputError(f"{len(names)} classes", expected=f"2 to {VOID}, one a line (`void` not counted)")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"{path}: the class '{twice}' is named twice; names must differ.")
+        raise InputError(f"the class '{twice}' is named twice", expected="different names")
     drawn = iter(palette(len(names)))
     classes: list[ClassInfo] = []
     values: dict[int, int] = {}
@@ -94,10 +101,10 @@ def read_classes(path: Path) -> tuple[list[ClassInfo], Labels, Encoding]:
         if color is not None:
             code = "#{:02x}{:02x}{:02x}".format(*color)
             if code in colors:
-                raise InputError(f"{path}: the colour {code} of '{name}' is another class's too; colours must differ.")
+                raise InputError(f"another class than '{name}' has its colour {code} too", expected="different colours")
             colors[code] = label
         elif value > VOID or (value == VOID and label != VOID):
-            raise InputError(f"{path}: '{name}' would be the value {value}; index masks have 0 to 254, 255 is void.")
+            raise InputError(f"'{name}' would be the value {value}", expected=f"at most {VOID - 1}, as {VOID} is void")
         else:
             values[value] = label
         if label != VOID:
@@ -107,9 +114,9 @@ def read_classes(path: Path) -> tuple[list[ClassInfo], Labels, Encoding]:
     return classes, Labels(values={**values, VOID: VOID}), "index"
 
 
-def _class_lines(path: Path) -> list[str]:
-    """Return the lines of a class list without comments, a heading, and numbers before all of them."""
-    lines = [line for line in read_lines(path) if not line.startswith("#") or re.match(rf"{_HEX}\W", line)]
+def _class_lines(lines: list[str]) -> list[str]:
+    """Return the lines of a class list without comments, without a heading, and without numbers in front."""
+    lines = [line for line in lines if not line.startswith("#") or re.match(rf"{_HEX}\W", line)]
     if lines and _HEADING.issuperset(re.findall(r"\w+", lines[0].lower())):
         lines = lines[1:]
     numbered = [re.fullmatch(r"(\d+)\s*[\s,;:=]\s*([^\d\s].*)", line) for line in lines]
@@ -117,34 +124,33 @@ def _class_lines(path: Path) -> list[str]:
         return lines
     found = [(int(match[1]), match[2]) for match in numbered if match]
     if [number for number, _ in found] != list(range(len(found))):
-        raise InputError(
-            f"{path}: its lines are numbered, but not 0, 1, 2, ...; sort them, and fill gaps with lines named `void`."
-        )
+        cure = "sort the lines, and fill gaps with lines named `void`"
+        raise InputError("the lines are numbered, but not 0, 1, 2, ...", cure=cure)
     return [line for _, line in found]
 
 
-def _parse_class(path: Path, line: str) -> tuple[str, tuple[int, int, int] | None]:
+def _parse_class(line: str) -> tuple[str, tuple[int, int, int] | None]:
     if match := re.fullmatch(rf"(?P<name>.+?)[\s,;]+(?P<code>{_HEX})|(?P<other>{_HEX})[\s,;]+(?P<last>.+)", line):
         code = match["code"] or match["other"]
         red, green, blue = bytes.fromhex(code[1:])
-        return _class_name(path, line, match["name"] or match["last"]), (red, green, blue)
+        return _class_name(line, match["name"] or match["last"]), (red, green, blue)
     numbers = r"(\d{1,3})[\s,;]+(\d{1,3})[\s,;]+(\d{1,3})"
     for pattern in (rf"(?P<name>.*\D.*?)[\s,;]+{numbers}", rf"{numbers}[\s,;]+(?P<name>.*\D.*)"):
         if match := re.fullmatch(pattern, line):
             red, green, blue = (int(number) for number in match.groups() if number and number.isdigit())
             if max(red, green, blue) > 255:
-                raise InputError(f"{path}: '{line}' has a colour above 255.")
+                raise InputError(f"'{line}' has a colour above 255")
             name = match["name"].strip(" \t,;")
-            # Four numbers in a row might be a colour with opacity; between commas a name may end in one.
+            # Four numbers in a row may be a colour with opacity; between commas, a name may end in a number.
             if re.search(r"(^|\s)\d+$", name) and not re.search(r"[,;\t]", line):
-                raise InputError(f"{path}: '{line}' has more than three numbers; write 'name,R,G,B'.")
-            return _class_name(path, line, name), (red, green, blue)
-    return _class_name(path, line, line), None
+                raise InputError(f"'{line}' has more than three numbers", cure="write 'name,R,G,B'")
+            return _class_name(line, name), (red, green, blue)
+    return _class_name(line, line), None
 
 
-def _class_name(path: Path, line: str, name: str) -> str:
+def _class_name(line: str, name: str) -> str:
     if re.search(r"[,;\t#]|[:=]\s*\d|(\b\d[\d.]*\s+){2}\d", name):
-        raise InputError(f"{path}: '{line}' is neither 'name' nor 'name R G B' nor 'name #rrggbb'.")
+        raise InputError(f"'{line}' is not understood", expected="'name' or 'name R G B' or 'name #rrggbb'")
     return name
 
 
@@ -158,8 +164,10 @@ def _guess(root: Path) -> dict[str, str]:
         if "train" in found:
             return found
     raise InputError(
-        f"{root}: no known layout (train/ + trainannot/, images/train/ + masks/train/, train/images/ + train/masks/); "
-        "name the folders with `--split train=IMAGES,MASKS --split val=IMAGES,MASKS`, or lists: `--split train=FILE`."
+        "no known layout",
+        where=root,
+        expected="train/ + trainannot/, images/train/ + masks/train/, or train/images/ + train/masks/",
+        cure="name folders with `--split train=IMAGES,MASKS --split val=IMAGES,MASKS`, or lists: `--split train=FILE`",
     )
 
 
@@ -172,13 +180,13 @@ def _stem(name: str) -> str:
 
 
 def _below(root: Path, name: str) -> str:
-    """Return a place relative to `root`, which it must lie in: the index must not depend on where the data lie."""
+    """Return a place relative to `root`; a place outside is refused, as the index must not depend on where data lie."""
     path = Path(name)
     for base in (root.absolute(), root.resolve()):  # the root may be given through a link, or its target
         if path.is_relative_to(base):
             path = path.relative_to(base)
     if path.is_absolute() or ".." in path.parts:
-        raise InputError(f"--split: '{name}' does not lie below {root}; give a `--root` that holds all splits.")
+        raise InputError(f"'{name}' does not lie below {root}", cure="give a `--root` that holds all splits")
     return path.as_posix()
 
 
@@ -189,7 +197,9 @@ def _from_folders(
     image_files = _files(directory(root / images, f"the images of {split}"), problems)
     mask_files = _files(directory(root / masks, f"the masks of {split}"), problems)
     if not image_files:
-        raise ProblemError(root / images, "no image in it", f"{split} needs {', '.join(sorted(_IMAGES))} files")
+        raise InputError(
+            "no image in it", where=root / images, cure=f"{split} needs {', '.join(sorted(_IMAGES))} files"
+        )
     by_stem: dict[str, str] = {}
     problems += [
         Problem(str(root / masks / name), f"{known} is a mask of the same name", "keep one")
@@ -241,7 +251,7 @@ def _from_list(root: Path, split: str, path: Path) -> tuple[list[Sample], list[P
 
 
 def _relative(root: Path, name: str) -> str:
-    """Drop leading parts until the file is there: other tools' lists begin with their own root (`/SegNet/CamVid/`)."""
+    """Drop leading parts until the file exists: lists of other tools begin with their own root (`/SegNet/CamVid/`)."""
     parts = Path(name).parts
     for start in range(len(parts)):
         if (shorter := Path(*parts[start:])) and not shorter.is_absolute() and (root / shorter).exists():

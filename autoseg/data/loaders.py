@@ -1,4 +1,4 @@
-"""Batches for training and scoring; what is in a batch follows from (seed, iteration), never from the workers.
+"""Batches for training and scoring; a batch is a function of (seed, iteration), whatever the number of workers.
 
 >>> stream = Batches(size=5, batch_size=2, seed=0, stop=5)
 >>> list(stream)[3:] == list(Batches(size=5, batch_size=2, seed=0, start=3, stop=5))
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from autoseg.data.augment import Augmentation, CenterView, normalize, pad
+from autoseg.data.augment import Augmentation, CenterView, WholeView, normalize, pad
 from autoseg.data.reading import Array
 from autoseg.errors import InputError
 
@@ -29,10 +29,10 @@ Batch = tuple[torch.Tensor, torch.Tensor]  # images (N, 3, H, W) float32, masks 
 
 
 class Batches(Sampler[list[Key]]):
-    """The keys of batches `start` to `stop` of an endless walk through shuffled epochs; any start costs nothing.
+    """The keys of batches `start` to `stop` of an endless sequence of shuffled epochs; any start costs nothing.
 
-    Samples are counted through, so four batches of 8 are one of 32; with several processes each takes its share of
-    every batch.
+    The sequence of samples does not depend on the batch size, so four batches of 8 are one of 32. With several
+    processes, each takes its share of every batch.
     """
 
     def __init__(
@@ -46,11 +46,12 @@ class Batches(Sampler[list[Key]]):
         world_size: int = 1,
     ) -> None:
         if size < 1:
-            raise InputError("there are no images to train on; check the split.")
+            raise InputError("there are no images to train on", cure="check the split")
         if batch_size < max(1, world_size):
-            raise InputError(f"a batch of {batch_size} images: each of {world_size} processes needs at least one.")
+            expected = f"at least one image for each of {world_size} processes"
+            raise InputError(f"is {batch_size}", where="batch_size", expected=expected)
         if seed < 0:
-            raise InputError(f"seed {seed}: a seed is 0 or more.")
+            raise InputError(f"is {seed}", where="seed", expected="0 or more")
         self.size, self.batch_size, self.seed = size, batch_size, seed
         self.start, self.stop, self.rank, self.world_size = start, stop, rank, world_size
 
@@ -69,42 +70,33 @@ class Batches(Sampler[list[Key]]):
             yield keys[self.rank :: self.world_size]
 
 
-class TrainSamples(Dataset[Any]):
-    """Augmented samples by (epoch, index)."""
+class Samples(Dataset[Any]):
+    """Samples of a data set by key; a file that cannot be used gives an InputError as its value.
 
-    def __init__(self, read: Read, ids: Sequence[str], augmentation: Augmentation, seed: int) -> None:
-        self.read, self.ids, self.augmentation, self.seed = read, list(ids), augmentation, seed
+    The error is not raised here: of an error that a worker raises, torch's DataLoader passes on the text alone.
+    """
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __getitem__(self, key: Key) -> tuple[Array, Array]:
-        epoch, index = key
-        return self.augmentation(*self.read(self.ids[index]), sample_seed(self.seed, epoch, index))
-
-
-class EvalSamples(Dataset[Any]):
-    """Samples to be scored, in the order of `ids`: through `view`, or as they are."""
-
-    def __init__(self, read: Read, ids: Sequence[str], view: CenterView | None = None) -> None:
-        self.read, self.ids, self.view = read, list(ids), view
+    def __init__(self, load: Callable[[Any], tuple[Array, Array]], size: int) -> None:
+        self.load, self.size = load, size
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return self.size
 
-    def __getitem__(self, index: int) -> tuple[Array, Array]:
-        image, mask = self.read(self.ids[index])
-        return (image, mask) if self.view is None else self.view(image, mask)
+    def __getitem__(self, key: Any) -> tuple[Array, Array] | InputError:
+        try:
+            return self.load(key)
+        except InputError as error:
+            return error
 
 
 class Loader(DataLoader[Any]):
-    """A DataLoader that passes on what is wrong with a file as the sentence it is."""
+    """A DataLoader that raises the error of a file with all its fields."""
 
-    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # a generator does all that an iterator must
-        try:
-            yield from super().__iter__()
-        except InputError as error:  # a worker's arrives wrapped in its traceback, the sentence last
-            raise InputError(str(error).rpartition("InputError: ")[2].strip()) from None
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # a generator is an iterator too
+        for batch in super().__iter__():
+            if isinstance(batch, InputError):
+                raise batch
+            yield batch
 
 
 def train_loader(
@@ -122,7 +114,7 @@ def train_loader(
 ) -> DataLoader[Any]:
     """Return a loader of `Batch`es `start` to `stop`; with several processes, `batch_size` is that of all together."""
     return Loader(
-        TrainSamples(read, ids, augmentation, seed),
+        Samples(partial(_augmented, read, list(ids), augmentation, seed), len(ids)),
         batch_sampler=Batches(len(ids), batch_size, seed, stop, start, rank, world_size),
         **_common(workers, augmentation.crop),
     )
@@ -131,18 +123,32 @@ def train_loader(
 def eval_loader(
     read: Read,
     ids: Sequence[str],
-    view: CenterView | None = None,
+    view: CenterView | WholeView | None = None,
     *,
     batch_size: int = 1,
     workers: int = 0,
     rank: int = 0,
     world_size: int = 1,
 ) -> DataLoader[Any]:
-    """Return a loader of `Batch`es over `ids` in order (each process its share); sizes differ without a `view`."""
-    if view is None and batch_size > 1:
-        raise InputError(f"a batch of {batch_size} images at original size: sizes differ; score one at a time.")
-    samples = EvalSamples(read, ids[rank::world_size], view)
+    """Return a loader of `Batch`es over `ids` in order (each process its share).
+
+    But for a `CenterView`, images keep their aspect, and a batch is one image.
+    """
+    if not isinstance(view, CenterView) and batch_size > 1:
+        raise InputError(f"is {batch_size}", where="batch_size", expected="1, as sizes of whole images differ")
+    own = ids[rank::world_size]
+    samples = Samples(partial(_viewed, read, list(own), view), len(own))
     return Loader(samples, batch_size=batch_size, shuffle=False, **_common(workers))
+
+
+def _augmented(read: Read, ids: list[str], augmentation: Augmentation, seed: int, key: Key) -> tuple[Array, Array]:
+    epoch, index = key
+    return augmentation(*read(ids[index]), sample_seed(seed, epoch, index))
+
+
+def _viewed(read: Read, ids: list[str], view: CenterView | WholeView | None, index: int) -> tuple[Array, Array]:
+    image, mask = read(ids[index])
+    return (image, mask) if view is None else view(image, mask)
 
 
 def sample_seed(seed: int, epoch: int, index: int) -> int:
@@ -157,16 +163,24 @@ def sample_seed(seed: int, epoch: int, index: int) -> int:
 def collate(samples: Sequence[tuple[Array, Array]], size: tuple[int, int] | None = None) -> Batch:
     """Make a batch of samples: images normalised, masks as torch's losses want them, smaller ones padded to `size`."""
     images, masks = zip(*samples, strict=True)
-    size = size or masks[0].shape
-    return torch.from_numpy(normalize(images, size)), torch.from_numpy(pad(masks, size)).long()
+    planes, labels = normalize(images, size or images[0].shape[:2]), pad(masks, size or masks[0].shape)
+    return torch.from_numpy(planes), torch.from_numpy(labels).long()
+
+
+def _collate_or_fail(
+    samples: Sequence[tuple[Array, Array] | InputError], size: tuple[int, int] | None
+) -> Batch | InputError:
+    """Return a batch, or the first error among its samples."""
+    failed = next((sample for sample in samples if isinstance(sample, InputError)), None)
+    return failed or collate(samples, size)  # type: ignore[arg-type]  # no sample is an error
 
 
 def _common(workers: int, size: tuple[int, int] | None = None) -> dict[str, Any]:
-    # A generator of its own: starting an epoch would otherwise draw from torch's global one, and a resumed training
-    # would differ from one that went through.
+    # A generator of its own: otherwise each start of a loader draws from torch's global one, and a resumed training
+    # differs from one that was never stopped.
     return {
         "num_workers": workers,
-        "collate_fn": partial(collate, size=size),
+        "collate_fn": partial(_collate_or_fail, size=size),
         "generator": torch.Generator(),
         "pin_memory": torch.cuda.is_available(),
         "worker_init_fn": _outlive_signals,
@@ -174,12 +188,12 @@ def _common(workers: int, size: tuple[int, int] | None = None) -> dict[str, Any]
 
 
 def _outlive_signals(worker: int) -> None:
-    """Let a worker outlive the signals of a preemption, which a cluster sends to every process of a job.
+    """Let a worker ignore the signals of a preemption, which a cluster sends to every process of a job.
 
-    The main process answers them, and ends its workers itself: by SIGTERM too where it failed, so a worker must tell
-    who sent one. Ignoring them all would keep a failed job waiting for its workers for ever.
+    The main process reacts to them and ends its workers itself. It may do so by SIGTERM, so a worker ends when the
+    signal comes from its parent; if it ignored that too, a failed job would wait for its workers for ever.
     """
-    if not hasattr(signal, "sigwaitinfo"):  # macOS, which is no cluster: torch's own handlers stay
+    if not hasattr(signal, "sigwaitinfo"):  # macOS is no cluster: torch's own handlers stay
         return
     numbers, parent = (signal.SIGTERM, signal.SIGUSR1), os.getppid()
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # in all threads: those started later inherit it

@@ -24,7 +24,7 @@ def read_field(content: bytes, variable: str, field: str) -> np.ndarray:
     if order is None:
         raise ValueError("not a MATLAB 5 file")
     for kind, data in _elements(memoryview(content)[128:], order):
-        if kind == _COMPRESSED:  # zlib's checksum vouches for what is in it
+        if kind == _COMPRESSED:  # zlib checks the content by its own checksum
             kind, data = next(_elements(memoryview(zlib.decompress(data)), order))
         if kind != _MATRIX:
             raise ValueError(f"an element of type {kind} where a variable begins")

@@ -1,4 +1,4 @@
-"""A prepared data set as training sees it: index, statistics, cache, and the original files."""
+"""A prepared data set as training sees it: index, caches, and the original files."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Self
 
 from autoseg.data.cache import Cache
-from autoseg.data.model import VOID, Entry, Index, SourcePaths, Statistics
+from autoseg.data.model import VOID, Index, IndexEntry, SourcePaths
 from autoseg.data.reading import Array, Unreadable, decode_image, decode_mask, read_bytes, sha256
 from autoseg.data.source import locate
-from autoseg.errors import InputError
+from autoseg.errors import InputError, unknown
 from autoseg.files import fingerprint
 
 
 class Prepared:
-    """What `autoseg prepare` wrote into a folder."""
+    """What `autoseg prepare` wrote to a folder."""
 
     ignore_index = VOID
 
@@ -32,8 +32,9 @@ class Prepared:
     def open(cls, folder: str | os.PathLike[str], roots: Mapping[str, str | Path] | None = None) -> Self:
         """Open a prepared data set; `roots` replaces folders of original files that have moved."""
         folder = Path(folder)
-        if not os.path.exists(folder / "index.json"):  # which, unlike Path's, takes any name
-            raise InputError(f"{folder}: no index.json in it; run `autoseg prepare ... --out {folder}` first.")
+        if not os.path.exists(folder / "index.json"):  # Path.exists raises an error for a name that is too long
+            cure = f"run `autoseg prepare ... --out {folder}` first"
+            raise InputError("no index.json in it", where=folder, cure=cure)
         known = SourcePaths.load(folder / "source.json").roots
         return cls(
             folder,
@@ -52,27 +53,22 @@ class Prepared:
         return [info.name for info in self.index.classes]
 
     @cached_property
-    def statistics(self) -> Statistics:
-        """Pixels and images per class and split."""
-        return Statistics.load(self.folder / "statistics.json")
-
-    @cached_property
     def index_checksum(self) -> str:
         """Checksum of the index, which holds the checksum of every image and mask."""
-        return self.index.fingerprint()
+        return self.index.checksum()
 
     def checksum(self, short_side: int) -> str:
         """Return the checksum of index and cache together: what a training at proxy size depends on."""
-        return fingerprint([self.index_checksum, self.cache(short_side).layout.fingerprint()])
+        return fingerprint([self.index_checksum, self.cache(short_side).layout.checksum()])
 
     def ids(self, split: str) -> list[str]:
         """Return the ids of a split of the data set, in order."""
         if split not in self.index.splits:
-            raise InputError(f"{self.folder}: no split '{split}'; there are {', '.join(sorted(self.index.splits))}.")
+            raise unknown("split", split, self.index.splits, where=str(self.folder))
         return [entry.id for entry in self.index.splits[split]]
 
-    def entry(self, name: str) -> Entry:
-        """Return what the index says of a sample."""
+    def entry(self, name: str) -> IndexEntry:
+        """Return the index entry of a sample."""
         return self._entries[name]
 
     def cache(self, short_side: int) -> Cache:
@@ -93,7 +89,9 @@ class Prepared:
         try:
             content = read_bytes(path)
             if sha256(content) != checksum:
-                raise InputError(f"{path}: the file changed since it was prepared; run `autoseg prepare` again.")
+                what = "the file changed since it was prepared"
+                raise InputError(what, where=path, cure="run `autoseg prepare` again")
             return decode(content)
         except Unreadable as error:
-            raise InputError(f"{path}: {error.what}, although it was fine when prepared; {error.cure}.") from None
+            what = f"{error.what}, although it was fine when prepared"
+            raise InputError(what, where=path, expected=error.expected, cure=error.cure) from None

@@ -1,4 +1,4 @@
-"""Read one image or mask strictly: what is not exactly right raises `Unreadable` with the cause and the cure."""
+"""Read one image or mask strictly: a file that is not exactly right raises `Unreadable` with the cause and the cure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from PIL import Image
 
 from autoseg.data import mat
 from autoseg.data.model import VOID, Labels
+from autoseg.errors import Problem
 
-# Large pictures are read like any other; Pillow refuses only those past twice its limit.
+# Pillow warns of large images, which are read like any other, and refuses those over twice its limit.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 Array = NDArray[np.uint8]
@@ -31,16 +32,21 @@ _LOSSLESS = ("PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")  # formats a mask may h
 class Unreadable(Exception):
     """A file that cannot be used: what was found, what to do, and the values of a mask that have no meaning."""
 
-    def __init__(self, what: str, cure: str = _AGAIN, values: Sequence[int] = ()) -> None:
+    def __init__(self, what: str, cure: str = _AGAIN, values: Sequence[int] = (), expected: str = "") -> None:
         super().__init__(what)
         self.what = what
         self.cure = cure
         self.values = values
+        self.expected = expected
+
+    def at(self, path: Path) -> Problem:
+        """Return it as a problem of the file."""
+        return Problem(str(path), self.what, self.cure, expected=self.expected)
 
 
 @dataclass(frozen=True)
 class Header:
-    """What the first bytes of an image file tell."""
+    """What the first bytes of an image file say."""
 
     height: int
     width: int
@@ -75,16 +81,26 @@ def read_header(path: Path) -> Header:
 
 
 def remarks(content: bytes) -> list[str]:
-    """Return what is unusual, but handled, about an image file."""
+    """Return what is unusual about an image file that is used all the same."""
     with Image.open(io.BytesIO(content)) as image:
         found = []
         if image.mode in ("L", "LA", "1"):
             found.append("the image is greyscale; it is used as three equal channels")
         if image.mode in ("RGBA", "LA", "PA"):
             found.append("the image has an alpha channel; it is dropped")
-        if image.getexif().get(_EXIF_ORIENTATION, 1) != 1:
-            found.append("the image carries an EXIF rotation; it is used as stored, unrotated")
+        if _is_rotated(image):
+            found.append("the image has an EXIF rotation; it is used as stored, unrotated")
         return found
+
+
+def has_rotation(path: Path) -> bool:
+    """Return whether an image file asks to be shown rotated."""
+    with Image.open(path) as image:
+        return _is_rotated(image)
+
+
+def _is_rotated(image: Image.Image) -> bool:
+    return image.getexif().get(_EXIF_ORIENTATION, 1) != 1
 
 
 def decode_image(content: bytes) -> Array:
@@ -130,7 +146,7 @@ def pixel_checksum(image: Array) -> str:
 
 
 class _decoding:
-    """Turn whatever a decoder raises on broken bytes into `Unreadable`: plugins raise nearly anything."""
+    """Turn any error of a decoder into `Unreadable`: Pillow's plugins raise errors of many classes on broken bytes."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -151,7 +167,7 @@ class _decoding:
 
 
 def _require_eight_bits(image: Image.Image, what: str) -> None:
-    # Pillow drops the lower half of 16-bit colours without a word; only the stored form tells.
+    # Pillow drops the lower half of 16-bit colours without a warning; only its description of the stored data shows it.
     if image.mode.startswith(("I", "F")) or ";16" in str(getattr(image, "tile", "")):
         raise Unreadable(f"the {what} has more than 8 bits a channel (mode {image.mode})", "convert it to 8 bits")
 
@@ -170,7 +186,7 @@ def _require_lossless(image: Image.Image, content: bytes) -> None:
 
 
 def _require_palette(drawn: list[int], present: list[int], labels: Labels) -> None:
-    """Refuse a palette that was re-ordered, as by quantising colours: its numbers are no longer the classes'."""
+    """Refuse a palette that was re-ordered, such as by quantising colours: its numbers are no longer class numbers."""
     for value in present:
         color = "#{:02x}{:02x}{:02x}".format(*drawn[3 * value : 3 * value + 3])
         if value != VOID and labels.colors.get(color) != labels.values[value]:
@@ -246,6 +262,6 @@ def _strange_values(strange: list[int], labels: Labels) -> Unreadable:
     shown = ", ".join(map(str, strange[:8])) + (", ..." if len(strange) > 8 else "")
     legal = sorted(raw for raw in labels.values if raw != VOID)
     expected = f"{legal[0]}-{legal[-1]}" + (f" and {VOID} (void)" if VOID in labels.values else "")
-    what = f"the mask holds the values {shown}; expected {expected}"
+    what = f"the mask holds the values {shown}"
     cure = "check the class list, and that the mask was not saved through a colour or greyscale conversion"
-    return Unreadable(what, cure, strange)
+    return Unreadable(what, cure, strange, expected)

@@ -1,16 +1,16 @@
-"""What finding a data set yields: its samples by split, its classes, and what is wrong already."""
+"""A data set as it was found on disk, before an image is read; and what all readers share."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from autoseg.data.model import VOID, ClassInfo, Labels
-from autoseg.problems import Problem, ProblemError
+from autoseg.errors import InputError, Problem
 
 Encoding = Literal["index", "color", "sbd"]
 
@@ -28,7 +28,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set as found on disk."""
+    """A data set as it was found on disk: samples, classes, the meaning of mask values, and the problems so far.
+
+    `cure_of_values` may say what to do about values that a mask should not hold, where the reader knows more of it.
+    """
 
     dataset: str
     roots: dict[str, Path]
@@ -36,6 +39,7 @@ class Source:
     labels: Labels
     samples: list[Sample]
     problems: list[Problem] = field(default_factory=list)
+    cure_of_values: Callable[[Sequence[int]], str | None] | None = None
 
     def locate(self, name: str) -> Path:
         """Return the path of a file written "<root>/<path>"."""
@@ -62,13 +66,13 @@ def plain_values(num_classes: int) -> dict[int, int]:
 
 
 def directory(path: str | Path, what: str) -> Path:
-    """Return `path` as a folder that exists, or raise a problem that says what it should hold."""
+    """Return `path` as a folder that exists, or raise an error that says what it should hold."""
     path = Path(path).expanduser()
-    if not os.path.isdir(path):  # which, unlike Path's, takes any name
+    if not os.path.isdir(path):  # Path.is_dir raises an error for a name that is too long
         found = "this is a file, not a folder" if os.path.exists(path) else "the folder does not exist"
-        raise ProblemError(path, found, f"give the folder that holds {what}")
+        raise InputError(found, where=path, cure=f"give the folder that holds {what}")
     if (shown := printable(path.resolve())) != str(path.resolve()):
-        raise ProblemError(shown, "the folder's name is not UTF-8", "rename it")
+        raise InputError("the folder's name is not UTF-8", where=shown, cure="rename it")
     return path
 
 
@@ -84,8 +88,8 @@ def printable(path: str | Path) -> str:
 def files_below(folder: Path, problems: list[Problem]) -> list[str]:
     """Return the names of all files below a folder, relative to it, sorted.
 
-    Links to folders are followed, except into themselves; hidden files (macOS's `._*`) are left out, and those whose
-    names are not UTF-8, which no index could hold, become problems.
+    Links to folders are followed, but not in circles. Hidden files (macOS's `._*`) are left out. Files whose names are
+    not UTF-8 cannot stand in an index and become problems.
     """
 
     def walk(place: str, above: tuple[str, ...]) -> Iterator[str]:
@@ -96,7 +100,7 @@ def files_below(folder: Path, problems: list[Problem]) -> list[str]:
             entries = sorted(os.scandir(place), key=lambda entry: entry.name)
         except OSError as error:
             cure = "check its permissions"
-            raise ProblemError(place, f"the folder cannot be listed ({error.strerror})", cure) from None
+            raise InputError(f"the folder cannot be listed ({error.strerror})", where=place, cure=cure) from None
         for entry in entries:
             if entry.name.startswith("."):
                 continue
@@ -111,24 +115,26 @@ def files_below(folder: Path, problems: list[Problem]) -> list[str]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a list, stripped, without the empty ones, of which there is at least one."""
+    """Return the stripped lines of a list without the empty ones; a list without any line is refused."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise ProblemError(path, f"the list cannot be read ({error.strerror})", "put it there") from None
+        raise InputError(f"the list cannot be read ({error.strerror})", where=path, cure="put it there") from None
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise ProblemError(path, f"line {line} is not UTF-8", "save the list as UTF-8 text") from None
+        raise InputError(f"line {line} is not UTF-8", where=path, cure="save the list as UTF-8 text") from None
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
-        raise ProblemError(path, "the list is empty", "take it from where the data came from, or write it anew")
+        raise InputError(
+            "the list is empty", where=path, cure="take it from where the data came from, or write it again"
+        )
     return lines
 
 
 def whole_set(root: Path, samples: Iterable[Sample], expected: Mapping[str, int]) -> list[Problem]:
-    """Return a remark for each split that has not as many images as the published set."""
+    """Return a warning for each split that has not as many images as the published set."""
     counts = Counter(sample.split for sample in samples)
-    cure = "fetch the rest, unless a part of it is meant"
+    cure = "fetch the rest, unless you want a part of it"
     return [
         Problem(str(root), f"{split} has {counts[split]:,} images, the published set {number:,}", cure, "warning")
         for split, number in expected.items()
@@ -149,7 +155,7 @@ def unique_ids(samples: Iterable[Sample], roots: Mapping[str, Path]) -> tuple[li
             if known.image != sample.image:
                 what += f" ({locate(roots, known.image)} has it too)"
         else:
-            what = f"'{sample.id}' is in both {known.split} and {sample.split}: scores would be leaked"
+            what = f"'{sample.id}' is in both {known.split} and {sample.split}: scores would be too high"
             cure = f"take it out of {known.split if sample.split == 'val' else sample.split}"
         problems.append(Problem(str(locate(roots, sample.image)), what, cure))
     return list(first.values()), problems

@@ -1,14 +1,14 @@
-"""A made-up data set, the same bytes for the same settings: textured scenes that need no download but are not easy.
+"""A made-up data set of textured scenes: no download, not easy, and the same bytes for the same settings.
 
-Six classes: a frequent one besides the background, a common one, a rare one in the common one's colours, a thin one
-and a small one; a void band surrounds every object. Colours overlap between classes, texture tells them apart.
+Six classes: the background, a frequent class, a common one, a rare one in the colours of the common one, a thin one and
+a small one. A void band surrounds every object. Colours of different classes overlap; their textures differ.
 """
 
 from __future__ import annotations
 
 import io
+import logging
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -22,6 +22,8 @@ from autoseg.data.source import Sample, Source, plain_values
 from autoseg.errors import InputError
 from autoseg.files import atomic, read_json, to_json, write_json, writing
 
+logger = logging.getLogger(__name__)
+
 SYNTHETIC_VERSION = 1  # raised when the same settings would give other bytes
 CLASSES = [
     ClassInfo(name="ground", color=(0, 0, 0)),
@@ -32,7 +34,7 @@ CLASSES = [
     ClassInfo(name="pebble", color=(200, 60, 200)),  # small
 ]
 _GROUND, _MEADOW, _ROOF, _CRATE, _WIRE, _PEBBLE = range(6)
-# Mean colour of each class; single objects stray from it by 18, more than neighbouring classes differ.
+# Mean colour of each class. Objects differ from it by a normal deviation of 18, more than neighbouring classes differ.
 _COLORS = np.array(
     [(124, 108, 90), (94, 122, 84), (156, 104, 88), (164, 112, 80), (70, 78, 108), (176, 166, 150)], np.float32
 )
@@ -48,12 +50,11 @@ def find(
     size: int = 128,
     seed: int = 0,
     workers: int = 1,
-    say: Callable[[str], None] = lambda line: None,
 ) -> Source:
-    """Return the data set whose PNG files lie in `folder`; make those that are not there yet."""
+    """Return the data set whose PNG files lie in `folder`; draw those that are not there yet."""
     for name, value, least in (("train", train, 1), ("val", val, 1), ("size", size, 32), ("seed", seed, 0)):
         if value < least:
-            raise InputError(f"synthetic: {name} is {value}; it must be at least {least}.")
+            raise InputError(f"is {value}", where=name, expected=f"at least {least}")
     folder = Path(folder)
     samples = [
         Sample(
@@ -66,7 +67,7 @@ def find(
         for number in range(count)
     ]
     settings = {"train": train, "val": val, "size": size, "seed": seed, "version": SYNTHETIC_VERSION}
-    _make(folder, samples, settings, workers, say)
+    _make(folder, samples, settings, workers)
     return Source("synthetic", {"data": folder}, CLASSES, Labels(values=plain_values(len(CLASSES))), samples)
 
 
@@ -93,7 +94,7 @@ def scene(size: int, seed: int, split: str, number: int) -> tuple[Array, Array]:
 
 
 def _objects(rng: Rng) -> list[int]:
-    """Draw what a scene holds, from back to front."""
+    """Draw the objects of a scene, from back to front."""
     meadows, roofs = rng.integers(1, 4), rng.integers(0, 4)
     crates = int(rng.random() < 0.25)
     small = [_WIRE] * rng.integers(0, 3) + [_PEBBLE] * rng.integers(0, 6)
@@ -165,9 +166,7 @@ def _ints(pair: np.ndarray) -> tuple[int, int]:
     return round(float(pair[0])), round(float(pair[1]))
 
 
-def _make(
-    folder: Path, samples: list[Sample], settings: dict[str, int], workers: int, say: Callable[[str], None]
-) -> None:
+def _make(folder: Path, samples: list[Sample], settings: dict[str, int], workers: int) -> None:
     """Write the files that are missing; files of other settings are removed first."""
     from autoseg.data.prepare import require_room
 
@@ -175,16 +174,17 @@ def _make(
     with writing(folder):
         if folder.exists() and any(folder.iterdir()):
             if not marker.exists():
-                raise InputError(f"{folder}: holds files that are not a synthetic data set; choose another folder.")
+                what = "holds files that are not a synthetic data set"
+                raise InputError(what, where=folder, cure="choose another folder")
             if _settings_of(marker) != to_json(settings):
-                say(f"{folder}: holds scenes of other settings, which are replaced.")
+                logger.info("%s: holds scenes of other settings, which are replaced.", folder)
                 shutil.rmtree(folder)
     files = [[folder / name.removeprefix("data/") for name in (s.image, s.mask)] for s in samples]
     missing = [s for s, pair in zip(samples, files, strict=True) if not all(path.exists() for path in pair)]
     if not missing:
         return
     size, seed = settings["size"], settings["seed"]
-    require_room(folder, 4 * size * size * len(missing), say)
+    require_room(folder, 4 * size * size * len(missing))
     colors = [channel for info in CLASSES for channel in info.color]
     palette = colors + [0] * (3 * VOID - len(colors)) + [224, 224, 192]
 
@@ -207,5 +207,5 @@ def _make(
 def _settings_of(marker: Path) -> str | None:
     try:
         return to_json(read_json(marker))
-    except InputError:  # damaged: the scenes are drawn anew
+    except InputError:  # damaged: the scenes are drawn again
         return None

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from autoseg.data.model import ClassInfo, Labels
 from autoseg.data.source import Sample, Source, directory, files_below, plain_values, read_lines, whole_set
-from autoseg.errors import InputError
-from autoseg.problems import Problem, collect
+from autoseg.errors import InputError, Problem, collect
 
 NAMES = [
     "background",
@@ -33,13 +32,12 @@ NAMES = [
     "train",
     "tvmonitor",
 ]
-HOLD_OUT = 1500
 _CONVERTED = "SegmentationClassAug"
 _SBD_PLACES = ("VOCaug/dataset", "VOCaug", "sbd", "SBD", "benchmark_RELEASE/dataset", "dataset")
 
 
 def palette(num_classes: int) -> list[tuple[int, int, int]]:
-    """Return VOC's colours: the bits of the class number dealt to red, green and blue from the top.
+    """Return VOC's colours: the bits of the class number go in turn to red, green and blue, highest bits first.
 
     >>> palette(3)
     [(0, 0, 0), (128, 0, 0), (0, 128, 0)]
@@ -56,7 +54,8 @@ def palette(num_classes: int) -> list[tuple[int, int, int]]:
 def find(root: str | Path, sbd: str | Path | None = None) -> Source:
     """Find VOC 2012 below `root` and SBD in `sbd` (looked for beside VOC; "none" leaves it out).
 
-    The training set is trainaug = (VOC train + SBD train + SBD val) - VOC val, sorted; VOC's own masks win.
+    The training set is trainaug = (VOC train + SBD train + SBD val) - VOC val, sorted. Where both have a mask, VOC's
+    is used.
     """
     voc = _find_voc(directory(root, "VOCdevkit/VOC2012"))
     roots = {"voc": voc}
@@ -66,7 +65,7 @@ def find(root: str | Path, sbd: str | Path | None = None) -> Source:
     expected = {"train": 1464 if str(sbd) == "none" else 10_582, "val": 1449}
     extra = {} if str(sbd) == "none" else _find_extra(voc, sbd, roots, problems)
     merged = {**extra, **masks}
-    leaked = set(val) & set(train)  # SBD's share of val is taken out below; VOC's own lists must not overlap
+    leaked = set(val) & set(train)  # images of val in SBD are removed below; VOC's own lists must not overlap
     problems += [
         Problem(
             str(voc / f"JPEGImages/{name}.jpg"),
@@ -95,7 +94,8 @@ def _find_voc(root: Path) -> Path:
     for place in ("", "VOC2012", "VOCdevkit/VOC2012", "TrainVal/VOCdevkit/VOC2012"):
         if (root / place / "ImageSets" / "Segmentation").is_dir():
             return root / place
-    raise InputError(f"{root}: no VOC2012/ImageSets/Segmentation below it; give the folder that holds VOCdevkit.")
+    what, cure = "no VOC2012/ImageSets/Segmentation below it", "give the folder that holds VOCdevkit"
+    raise InputError(what, where=root, cure=cure)
 
 
 def _read_list(voc: Path, split: str, problems: list[Problem]) -> list[str]:
@@ -109,30 +109,29 @@ def _read_list(voc: Path, split: str, problems: list[Problem]) -> list[str]:
 
 
 def _check_own_trainaug(voc: Path, val: list[str]) -> list[Problem]:
-    """A trainaug.txt that someone made is not used; say so where it would have leaked the validation set."""
+    """Return a warning if there is a trainaug.txt with images of val; the file is not used."""
     path = voc / "ImageSets" / "Segmentation" / "trainaug.txt"
     problems: list[Problem] = []
     with collect(problems):
         if path.exists() and (inside := set(read_lines(path)) & set(val)):
-            what = f"{len(inside)} images of val.txt are in it, '{min(inside)}' for one"
-            problems.append(
-                Problem(str(path), what, "the list is not used: trainaug is built anew without them", "warning")
-            )
+            what = f"{len(inside)} images of val.txt are in it, such as '{min(inside)}'"
+            problems.append(Problem(str(path), what, "the list is not used: trainaug is built without them", "warning"))
     return problems
 
 
 def _find_extra(
     voc: Path, given: str | Path | None, roots: dict[str, Path], problems: list[Problem]
 ) -> dict[str, Sample]:
-    """Return SBD's masks: from the folder given, else as released or as converted, whichever has more."""
+    """Return SBD's masks: those of the folder given; else the released or the converted ones, whichever are more."""
     converted = {} if given is not None else _find_converted(voc, problems)
     sbd = _find_sbd(voc, given)
     if sbd is None and not converted:
         looked = given if given is not None else voc.parent
         empty = " (it is empty)" if (voc / _CONVERTED).is_dir() else ""
         raise InputError(
-            f"{looked}: found neither SBD (a folder with cls/*.mat, train.txt, val.txt) nor masks in VOC2012/"
-            f"{_CONVERTED}{empty}; give its folder with `--sbd`, or `--sbd none` to train on VOC's own masks alone."
+            f"found neither SBD (a folder with cls/*.mat, train.txt, val.txt) nor masks in VOC2012/{_CONVERTED}{empty}",
+            where=looked,
+            cure="give its folder with `--sbd`, or `--sbd none` to train on VOC's own masks alone",
         )
     if sbd is None:
         return converted
@@ -159,7 +158,7 @@ def _find_sbd(voc: Path, given: str | Path | None) -> Path | None:
 
 
 def _find_mats(voc: Path, sbd: Path, problems: list[Problem]) -> dict[str, Sample]:
-    """SBD as released: MATLAB masks. Its images are VOC's; torchvision's download has them once more in `img`."""
+    """Return SBD as released: MATLAB masks. Its images are VOC's; torchvision's download has copies in `img`."""
     names: set[str] = set()
     for split in ("train", "val"):
         with collect(problems):

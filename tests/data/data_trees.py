@@ -142,6 +142,6 @@ def color_tree(root: Path) -> Path:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Checksums of what `prepare` promises to be the same bytes: index, statistics and caches."""
-    names = ["index.json", "statistics.json", *(path.name for path in folder.glob("cache-*"))]
+    """Checksums of what `prepare` promises to be the same bytes: index and caches."""
+    names = ["index.json", *(path.name for path in folder.glob("cache-*"))]
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in sorted(names)}

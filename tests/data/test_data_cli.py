@@ -32,7 +32,6 @@ def test_from_nothing_to_a_split_on_made_up_data(tmp_path, capsys):
         "source",
         "source.json",
         "split.json",
-        "statistics.json",
     ]
 
 
@@ -49,7 +48,7 @@ def test_each_kind_is_examined_prepared_and_split(tmp_path, capsys, kind):
     assert (tmp_path / "a/split.json").exists()
     capsys.readouterr()
     assert main(["split", str(tmp_path / "out"), "--hold-out", "1500"]) == 2
-    assert "hold-out of 1500 images: the training set has" in capsys.readouterr().err
+    assert "hold_out: 1500 images, but the training set has" in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_in_a_sentence(tmp_path, monkeypatch, capsys):

@@ -11,14 +11,14 @@ import pytest
 from data_trees import voc_tree
 
 from autoseg.cli import main
-from autoseg.data.model import CacheLayout, Index, SourcePaths, Statistics
+from autoseg.data.model import CacheLayout, Index, SourcePaths
 from autoseg.data.split import Split
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("model", [Index, Statistics, CacheLayout, Split, SourcePaths])
+@pytest.mark.parametrize("model", [Index, CacheLayout, Split, SourcePaths])
 def test_the_example_of_each_file_is_valid_and_complete(tmp_path, model):
     examples = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
     (example,) = [text for text in examples if f'"{model.SCHEMA}"' in text]

@@ -89,7 +89,9 @@ class Browser:
         entries = self._call("POST", "/se/log", {"type": "performance"})
         events = [json.loads(entry["message"])["message"] for entry in entries]
         asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-        return [address for address in asked if not address.startswith(("data:", "chrome:"))]  # the browser's own tab
+        return [
+            address for address in asked if not address.startswith(("data:", "chrome:", "chrome-untrusted:"))
+        ]  # its own tab
 
     def screenshot(self, path: Path) -> None:
         """Write a picture of the whole page."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autoseg.paper.report import make_all, write_report
+from autoseg.report.page import make_all, write_report
 from tests.page.browser import browser, why_not
 from tests.pipeline_runs import content
 from tests.small_results import make_results
@@ -40,7 +40,7 @@ def page(tmp_path_factory) -> Path:
         "rows": ROWS,
     }
     results = make_results(config, tmp_path_factory.mktemp("page") / "results/tiny")
-    first, *_, last = (results.run(run) / "scores.json" for run in results.pipeline.runs.values())
+    first, *_, last = (results.scores(run) for run in results.pipeline.runs.values())
     last.unlink()
     first.write_text("{")
     make_all(results)

@@ -3,64 +3,74 @@
 
 rule prepare_dataset:
     output:
-        index=f"{OUT}/data/{{dataset}}/index.json",
-        statistics=f"{OUT}/data/{{dataset}}/statistics.json",
+        PATHS.index("{dataset}"),
     log:
-        f"{OUT}/logs/prepare/{{dataset}}.log",
+        PATHS.log("prepare/{dataset}"),
     benchmark:
-        f"{OUT}/logs/prepare/{{dataset}}.tsv"
+        PATHS.benchmark("prepare/{dataset}")
     conda:
         ENV
     resources:
         runtime=lambda w, attempt: 120 * attempt,
         mem_mb=lambda w, attempt: 4000 * attempt,
     params:
-        kind=lambda w: P.datasets[w.dataset].kind,
-        options=lambda w: prepare_options(w.dataset, P.datasets[w.dataset].proxy_size),
-        out=lambda w, output: os.path.dirname(output.index),
+        arguments=lambda w: ARGUMENTS.prepare(w.dataset, P.datasets[w.dataset].proxy_size),
+        out=lambda w: PATHS.data(w.dataset),
         version=PREPARE_VERSION,
     shell:
-        "autoseg prepare {params.kind} {params.options} --out {params.out:q} 2> {log:q}"
+        "autoseg prepare {params.arguments} --out {params.out:q} 2> {log:q}"
 
 
 rule cache_dataset:
     # One for each size that a proxy task needs, so that another proxy leaves the searches on the first alone.
     input:
-        f"{OUT}/data/{{dataset}}/index.json",
+        PATHS.index("{dataset}"),
     output:
-        f"{OUT}/data/{{dataset}}/cache-{{side}}.json",
+        PATHS.cache("{dataset}", "{side}"),
     log:
-        f"{OUT}/logs/prepare/{{dataset}}-{{side}}.log",
+        PATHS.log("prepare/{dataset}-{side}"),
     benchmark:
-        f"{OUT}/logs/prepare/{{dataset}}-{{side}}.tsv"
+        PATHS.benchmark("prepare/{dataset}-{side}")
     conda:
         ENV
     resources:
         runtime=lambda w, attempt: 120 * attempt,
         mem_mb=lambda w, attempt: 4000 * attempt,
     params:
-        kind=lambda w: P.datasets[w.dataset].kind,
-        options=lambda w: prepare_options(w.dataset, int(w.side) // 2),
-        out=lambda w, output: os.path.dirname(output[0]),
+        arguments=lambda w: ARGUMENTS.prepare(w.dataset, crop_of_cache(int(w.side))),
+        out=lambda w: PATHS.data(w.dataset),
         version=PREPARE_VERSION,
     shell:
-        "autoseg prepare {params.kind} {params.options} --out {params.out:q} 2> {log:q}"
+        "autoseg prepare {params.arguments} --out {params.out:q} 2> {log:q}"
 
 
 rule split_dataset:
     input:
-        f"{OUT}/data/{{dataset}}/index.json",
+        PATHS.index("{dataset}"),
     output:
-        f"{OUT}/data/{{dataset}}/split.json",
+        PATHS.split("{dataset}"),
     log:
-        f"{OUT}/logs/split/{{dataset}}.log",
+        PATHS.log("split/{dataset}"),
     benchmark:
-        f"{OUT}/logs/split/{{dataset}}.tsv"
+        PATHS.benchmark("split/{dataset}")
     localrule: True
     conda:
         ENV
     params:
-        options=lambda w: flags({"hold_out": P.datasets[w.dataset].hold_out, "seed": P.datasets[w.dataset].split_seed}),
-        data=lambda w, output: os.path.dirname(output[0]),
+        arguments=lambda w: ARGUMENTS.split(w.dataset),
+        data=lambda w: PATHS.data(w.dataset),
     shell:
-        "autoseg split {params.data:q} {params.options} --out {output:q} 2> {log:q}"
+        "autoseg split {params.data:q} {params.arguments} --out {output:q} 2> {log:q}"
+
+
+# The hold-out of searches with a seed of their own: repeats of a search differ by it, too.
+use rule split_dataset as split_for_seed with:
+    output:
+        PATHS.split("{dataset}", "{seed}"),
+    log:
+        PATHS.log("split/{dataset}-{seed}"),
+    benchmark:
+        PATHS.benchmark("split/{dataset}-{seed}")
+    params:
+        arguments=lambda w: ARGUMENTS.split(w.dataset, int(w.seed)),
+        data=lambda w: PATHS.data(w.dataset),

@@ -1,88 +1,85 @@
 # Tables, figures and the report, from scores.json and the searches' files alone: no torch, but for galleries.
 
-from autoseg.paper.tables import with_targets
+from autoseg.report.tables import with_targets
 
 METRICS = {search: P.search(search).metric for search in P.searches}
-# For the report's commands; `input` among its arguments: the place of a config makes no report out of date.
-CONFIG_FILE = " ".join(os.path.relpath(path) for path in workflow.overwrite_configfiles)
-CONFIG_KEYS = dict(workflow.config_settings.config)  # such as name=mine
 
 
 rule table:
     input:
-        lambda w: scores(table_runs(P.tables[w.table])),
+        lambda w: INPUTS.scores(P.tables[w.table].runs),
     output:
-        md=f"{OUT}/tables/{{table}}.md",
-        csv=f"{OUT}/tables/{{table}}.csv",
-        tex=f"{OUT}/tables/{{table}}.tex",
+        md=PATHS.table("{table}", ".md"),
+        csv=PATHS.table("{table}", ".csv"),
+        tex=PATHS.table("{table}", ".tex"),
         html=report(
-            f"{OUT}/tables/{{table}}.html",
+            PATHS.table("{table}", ".html"),
             caption="../report/table.rst",
             category="Tables",
             labels={"table": "{table}"},
         ),
     log:
-        f"{OUT}/logs/tables/{{table}}.log",
+        PATHS.log("tables/{table}"),
     benchmark:
-        f"{OUT}/logs/tables/{{table}}.tsv"
+        PATHS.benchmark("tables/{table}")
     localrule: True
     conda:
         ENV
     params:
-        searches=searches_folder,
         table=lambda w: as_argument(with_targets(P.tables[w.table], METRICS)),
-        stem=lambda w, output: output.md.removesuffix(".md"),
+        searches=lambda w: PATHS.searches,
+        stem=lambda w: PATHS.table(w.table),
     shell:
-        "autoseg table {input:q} --table {params.table:q} --searches {params.searches} --out {params.stem:q} 2> {log:q}"
+        "autoseg table {input:q} --table {params.table:q} --searches {params.searches:q} --out {params.stem:q} 2> {log:q}"
 
 
 rule figure:
     input:
-        figure_inputs,
+        lambda w: INPUTS.figure(P.figures[w.figure]),
     output:
-        png=f"{OUT}/figures/{{figure}}.png",
+        png=PATHS.figure("{figure}", ".png"),
         svg=report(
-            f"{OUT}/figures/{{figure}}.svg",
+            PATHS.figure("{figure}", ".svg"),
             caption="../report/figure.rst",
             category="Figures",
             labels={"figure": "{figure}"},
         ),
     log:
-        f"{OUT}/logs/figures/{{figure}}.log",
+        PATHS.log("figures/{figure}"),
     benchmark:
-        f"{OUT}/logs/figures/{{figure}}.tsv"
+        PATHS.benchmark("figures/{figure}")
     conda:
         ENV
     resources:
         runtime=lambda w, attempt: 30 * attempt,
         mem_mb=lambda w, attempt: 8000 * attempt,
     params:
-        results=results_folder,
-        figure=lambda w: as_argument(P.figures[w.figure]),
-        window=lambda w: figure_window(P.figures[w.figure]),
-        stem=lambda w, output: output.png.removesuffix(".png"),
+        arguments=lambda w: ARGUMENTS.figure(P.figures[w.figure]),
+        results=lambda w: PATHS.folder,
+        stem=lambda w: PATHS.figure(w.figure),
     shell:
-        "autoseg figure --figure {params.figure:q} --results {params.results} {params.window} --out {params.stem:q} 2> {log:q}"
+        "autoseg figure {params.arguments} --results {params.results:q} --out {params.stem:q} 2> {log:q}"
 
 
 rule make_report:
     input:
-        tables=expand("{out}/tables/{table}.html", out=OUT, table=P.tables),
-        figures=expand("{out}/figures/{figure}.svg", out=OUT, figure=P.figures),
-        surrogates=expand("{out}/searches/{search}/surrogate.json", out=OUT, search=P.searches),
+        tables=[PATHS.table(table, ".html") for table in P.tables],
+        figures=[PATHS.figure(figure, ".svg") for figure in P.figures],
+        surrogates=[PATHS.surrogate(search) for search in P.searches],
     output:
-        report(f"{OUT}/report.html", caption="../report/report.rst", category="Report"),
+        report(PATHS.report, caption="../report/report.rst", category="Report"),
     log:
-        f"{OUT}/logs/report.log",
+        PATHS.log("report"),
     benchmark:
-        f"{OUT}/logs/report.tsv"
+        PATHS.benchmark("report")
     localrule: True
     conda:
         ENV
     params:
-        results=results_folder,
-        config_file=lambda w, input: flags({"config_file": CONFIG_FILE or None, "set": CONFIG_KEYS}),
+        results=lambda w: PATHS.folder,
         # Without what changes no result: that should not make a report out of date.
         config=lambda w: as_argument(P, exclude={"workers"}, exclude_defaults=True),
+        # With `input` as an argument, the place of a config makes no report out of date.
+        commands=lambda w, input: ARGUMENTS.report(private.given_configfiles(workflow), private.given_keys(workflow)),
     shell:
-        "autoseg report --config {params.config:q} {params.config_file} --results {params.results} --out {output:q} 2> {log:q}"
+        "autoseg report --config {params.config:q} {params.commands} --results {params.results:q} --out {output:q} 2> {log:q}"

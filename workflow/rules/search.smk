@@ -1,99 +1,98 @@
-# Searches: ask(t) -> trials(t, chunk) -> ask(t + 1) -> ... -> rescore -> select. The number of steps, trials and chunks
-# is known beforehand, so the whole DAG is, too. A search's settings, search.json, are written when a run starts: as an
-# output, a change of one setting would run every step again, and Snakemake does not look at the parameters of a job
-# behind an `ancient` input that is made anew.
+# Searches: ask(t) -> trials(t, chunk) -> ask(t + 1) -> ... -> rescore -> select. The numbers of steps, trials and chunks
+# are known beforehand, so the whole DAG is, too. A search's settings are arguments of its commands, and proposals.json
+# holds those that its trials need: as a file of their own, a change of one setting would run every step again.
 # `exec`: see train.smk.
-
-SEARCH = f"{OUT}/searches/{{search}}"
 
 
 rule ask:
     input:
-        earlier,
+        lambda w: INPUTS.ask(w.search, int(w.step)),
     output:
-        f"{SEARCH}/step-{{step}}/proposals.json",
+        PATHS.proposals("{search}", "step-{step}"),
     log:
-        f"{OUT}/logs/searches/{{search}}/ask-{{step}}.log",
+        PATHS.log("searches/{search}/ask-{step}"),
     benchmark:
-        f"{OUT}/logs/searches/{{search}}/ask-{{step}}.tsv"
+        PATHS.benchmark("searches/{search}/ask-{step}")
     localrule: True
     conda:
         ENV
     params:
-        folder=search_folder,
+        folder=lambda w: PATHS.search(w.search),
         # Only what changes proposals: another number of steps, say, leaves those that are done as they are.
-        settings=lambda w: proposing(w.search),
+        decisive=lambda w: ARGUMENTS.ask[w.search],
+        # With `input` as an argument it is no reason to run again.
+        settings=lambda w, input: ARGUMENTS.search[w.search],
+        version=SEARCH_VERSION,
     shell:
-        "autoseg ask {params.folder} --step {wildcards.step} 2> {log:q}"
+        "autoseg ask {params.folder:q} --step {wildcards.step} --settings {params.settings:q} 2> {log:q}"
 
 
 rule trials:
     input:
-        f"{SEARCH}/{{step}}/proposals.json",
-        known(lambda w: trial_data(w.search)),
+        PATHS.proposals("{search}", "{step}"),
+        known(lambda w: INPUTS.trials[w.search]),
     output:
-        f"{SEARCH}/{{step}}/chunk-{{chunk}}-of-{{parts}}.json",
+        PATHS.chunk("{search}", "{step}", "{chunk}", "{parts}"),
     log:
-        f"{OUT}/logs/searches/{{search}}/trials-{{step}}-{{chunk}}-of-{{parts}}.log",
+        PATHS.log("searches/{search}/trials-{step}-{chunk}-of-{parts}"),
     benchmark:
-        f"{OUT}/logs/searches/{{search}}/trials-{{step}}-{{chunk}}-of-{{parts}}.tsv"
+        PATHS.benchmark("searches/{search}/trials-{step}-{chunk}-of-{parts}")
     wildcard_constraints:
         step=r"step-\d{3}|rescore",
     conda:
         ENV
     threads: P.threads
     resources:
-        gpu=gpu(),
+        gpu=GPU,
         cpus_per_task=P.threads + P.workers,
         runtime=known(lambda w, attempt: 240 * attempt),
         mem_mb=known(lambda w, attempt: 16000 * attempt),
     params:
-        # One function for all, and its arguments noted: planning thousands of these jobs takes a tenth less.
-        search=known(lambda w: trial_task(w.search)),
+        # One function for arguments and weights, and `known`: planning thousands of these jobs takes a tenth less.
+        search=known(lambda w: ARGUMENTS.trials[w.search]),
         # With `input` as an argument it is no reason to run again: it changes no result.
-        machine=known(lambda w, input: MACHINE),
+        machine=known(lambda w, input: ARGUMENTS.machine),
         version=TRAINING_VERSION,
     shell:
-        "exec autoseg trials {params.search[folder]} --step {wildcards.step} --chunk {wildcards.chunk}/{wildcards.parts} "
-        "--out {output:q} --quiet {params.search[task]} {params.machine} 2> {log:q}"
+        "exec autoseg trials {params.search[arguments]} --step {wildcards.step} "
+        "--chunk {wildcards.chunk}/{wildcards.parts} --out {output:q} --quiet {params.machine} 2> {log:q}"
 
 
 rule rescore:
     input:
-        last_step,
+        lambda w: INPUTS.rescore(w.search),
     output:
-        f"{SEARCH}/rescore/proposals.json",
+        PATHS.proposals("{search}", "rescore"),
     log:
-        f"{OUT}/logs/searches/{{search}}/rescore.log",
+        PATHS.log("searches/{search}/rescore"),
     benchmark:
-        f"{OUT}/logs/searches/{{search}}/rescore.tsv"
+        PATHS.benchmark("searches/{search}/rescore")
     localrule: True
     conda:
         ENV
     params:
-        folder=search_folder,
-        settings=lambda w: to_json(P.search(w.search).model_dump()),
+        folder=lambda w: PATHS.search(w.search),
+        settings=lambda w: ARGUMENTS.search[w.search],
         version=SEARCH_VERSION,
     shell:
-        "autoseg rescore {params.folder} 2> {log:q}"
+        "autoseg rescore {params.folder:q} --settings {params.settings:q} 2> {log:q}"
 
 
 rule select:
     input:
-        last_step,
-        lambda w: chunk_files(w.search, "rescore") if P.search(w.search).rescore else [],
+        lambda w: INPUTS.select(w.search),
     output:
-        f"{SEARCH}/surrogate.json",
+        PATHS.surrogate("{search}"),
     log:
-        f"{OUT}/logs/searches/{{search}}/select.log",
+        PATHS.log("searches/{search}/select"),
     benchmark:
-        f"{OUT}/logs/searches/{{search}}/select.tsv"
+        PATHS.benchmark("searches/{search}/select")
     localrule: True
     conda:
         ENV
     params:
-        folder=search_folder,
-        settings=lambda w: to_json(P.search(w.search).model_dump()),
+        folder=lambda w: PATHS.search(w.search),
+        settings=lambda w: ARGUMENTS.search[w.search],
         version=SEARCH_VERSION,
     shell:
-        "autoseg select {params.folder} --output {output:q} > {log:q} 2>&1"
+        "autoseg select {params.folder:q} --settings {params.settings:q} --out {output:q} > {log:q} 2>&1"

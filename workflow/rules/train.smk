@@ -1,71 +1,66 @@
 # Runs: a network retrained with a loss on the full training set, and its scores on the validation images.
-# `exec`: a signal (a preemption, the end of a job's time) must reach the training, not die in a shell around it.
-
-RUN = f"{OUT}/runs/{{run}}"
+# `exec`: a signal (a preemption, the end of a job's time) must reach the training itself, and a shell around it would
+# not pass it on.
 
 
 rule train:
     input:
-        run_data,
-        surrogates,
+        lambda w: INPUTS.train(w.run),
     output:
         # The weights beside it carry the training's fingerprint and are no output: Snakemake would delete them before
         # a job that may find them finished.
-        f"{RUN}/run.json",
+        PATHS.trained("{run}"),
     log:
-        f"{OUT}/logs/runs/{{run}}/train.log",
+        PATHS.log("runs/{run}/train"),
     benchmark:
-        f"{OUT}/logs/runs/{{run}}/train.tsv"
+        PATHS.benchmark("runs/{run}/train")
     conda:
         ENV
     threads: P.threads
     resources:
         # As a resource: another number of GPUs alone is no reason to train again.
         processes=lambda w: P.retrainings[P.runs[w.run].retraining].processes,
-        gpu=lambda w: gpu() * P.retrainings[P.runs[w.run].retraining].processes,
+        gpu=lambda w: GPU * P.retrainings[P.runs[w.run].retraining].processes,
         cpus_per_task=lambda w: (P.threads + P.workers) * P.retrainings[P.runs[w.run].retraining].processes,
-        # Not past a day, where many partitions end: a training that is cut off goes on from its checkpoint.
+        # At most a day, where many partitions end: a training that is cut off goes on from its checkpoint.
         runtime=lambda w, attempt: min(720 * attempt, 1440),
         mem_mb=lambda w, attempt: 24000 * attempt,
     params:
-        folder=run_folder,
-        machine=lambda w, input: MACHINE,
-        loss=lambda w: P.runs[w.run].loss,
-        searched=searched,
-        task=run_task,
-        weights=lambda w: weights_of(P.retrainings[P.runs[w.run].retraining].weights),
+        folder=lambda w: PATHS.run(w.run),
+        arguments=lambda w: ARGUMENTS.train(w.run),
+        weights=lambda w: weights_checksum(P.retrainings[P.runs[w.run].retraining].weights),
+        # With `input` as an argument these are no reason to train again: they change no result.
+        machine=lambda w, input: ARGUMENTS.machine,
         checkpoints=lambda w, input: P.run_training(P.runs[w.run].retraining, 0).checkpoint_every,
-        source=lambda w: P.retrainings[P.runs[w.run].retraining].source,
         version=TRAINING_VERSION,
     shell:
-        "exec autoseg train --processes {resources.processes} --loss {params.loss:q} {params.searched} --out {params.folder} "
-        "--source {params.source} --quiet {params.task} {params.machine} --set checkpoint_every={params.checkpoints} 2> {log:q}"
+        "exec autoseg train --processes {resources.processes} --out {params.folder:q} --quiet {params.arguments} "
+        "{params.machine} --set checkpoint_every={params.checkpoints} 2> {log:q}"
 
 
 rule evaluate:
     input:
-        f"{RUN}/run.json",
-        run_data,
+        PATHS.trained("{run}"),
+        lambda w: INPUTS.evaluate(w.run),
     output:
-        f"{RUN}/scores.json",
+        PATHS.scores("{run}"),
     log:
-        f"{OUT}/logs/runs/{{run}}/evaluate.log",
+        PATHS.log("runs/{run}/evaluate"),
     benchmark:
-        f"{OUT}/logs/runs/{{run}}/evaluate.tsv"
+        PATHS.benchmark("runs/{run}/evaluate")
     conda:
         ENV
     threads: P.threads
     resources:
-        gpu=gpu(),
+        gpu=GPU,
         cpus_per_task=P.threads + P.workers,
         runtime=lambda w, attempt: 120 * attempt,
         mem_mb=lambda w, attempt: 16000 * attempt,
     params:
-        folder=run_folder,
-        machine=lambda w, input: MACHINE,
-        task=run_task,
-        window=window,
+        folder=lambda w: PATHS.run(w.run),
+        arguments=lambda w: ARGUMENTS.evaluate(w.run),
+        machine=lambda w, input: ARGUMENTS.machine,
         version=TRAINING_VERSION,
     shell:
-        "exec autoseg evaluate {params.folder} --out {output:q} --name {wildcards.run:q} {params.window} "
-        "{params.task} {params.machine} 2> {log:q}"
+        "exec autoseg evaluate {params.folder:q} --out {output:q} --name {wildcards.run:q} {params.arguments} "
+        "{params.machine} 2> {log:q}"

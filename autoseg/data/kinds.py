@@ -1,0 +1,165 @@
+"""The kinds of data sets. A kind is one class: its docstring is the help, its fields are the options, `find` reads.
+
+`autoseg prepare KIND`, `autoseg doctor KIND` and `datasets.<name>.options` of a config are all made from these classes.
+A new kind is one class here and a reader beside this file. A reader is imported when its data are looked for, so that
+a config is read without numpy and image libraries.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from autoseg.errors import unknown
+from autoseg.files import Part
+
+if TYPE_CHECKING:
+    from autoseg.data.source import Source
+
+
+class Kind(Part):
+    """The options of one data set, and what is true of its kind.
+
+    The word in `Annotated[str, "DIR"]` stands for the value in the help of the command line.
+    """
+
+    model_config = ConfigDict(strict=True)  # the text "12" is no number of images
+
+    HOLD_OUT: ClassVar[int | float] = 0.2  # held out for the search: a number of images, or a share of them
+    HAS_BACKGROUND: ClassVar[bool] = True  # whether class 0 is a background, not a class like any other
+
+    leave_out_copies: bool = Field(
+        default=False,
+        description="leave out training images that are copies of validation or test images, instead of refusing",
+    )
+
+    @classmethod
+    def help(cls) -> str:
+        """Return the line of `autoseg prepare --help`."""
+        return (cls.__doc__ or "").removesuffix(".")
+
+    @classmethod
+    def own_options(cls) -> list[str]:
+        """Return the names of the options that not every kind has."""
+        return [name for name in cls.model_fields if name not in Kind.model_fields]
+
+    @abstractmethod
+    def find(self, made: Path, workers: int = 1) -> Source:
+        """Return the data set; a kind that makes its images puts them into the folder `made`."""
+
+    @abstractmethod
+    def count_train(self) -> int:
+        """Return the number of training images; no image is read."""
+
+
+class OnDisk(Kind):
+    """A data set that lies on disk."""
+
+    root: Annotated[str, "DIR"] = Field(description="where the data set lies")
+
+    @abstractmethod
+    def find(self, made: Path | None = None, workers: int = 1) -> Source:
+        """Return the data set as it lies on disk; no image is read."""
+
+    def count_train(self) -> int:
+        """Return the number of training images that are found."""
+        return sum(sample.split == "train" for sample in self.find().samples)
+
+
+class Voc(OnDisk):
+    """PASCAL VOC 2012 with SBD (mmseg's, torchvision's or the converted layout)."""
+
+    HOLD_OUT = 1500  # as in the paper
+
+    sbd: Annotated[str | None, "DIR"] = Field(
+        default=None, description="where SBD lies (default: looked for beside VOC); 'none' leaves it out"
+    )
+
+    def find(self, made: Path | None = None, workers: int = 1) -> Source:
+        """Find VOC and SBD."""
+        from autoseg.data import voc
+
+        return voc.find(self.root, self.sbd)
+
+
+class Cityscapes(OnDisk):
+    """Cityscapes (labelIds or labelTrainIds)."""
+
+    HOLD_OUT = 500  # as in the paper
+    HAS_BACKGROUND = False  # class 0 is road
+
+    labels: Literal["labelIds", "labelTrainIds"] | None = Field(
+        default=None, description="labelIds or labelTrainIds (default: those that are there, labelIds first)"
+    )
+
+    def find(self, made: Path | None = None, workers: int = 1) -> Source:
+        """Find images and masks."""
+        from autoseg.data import cityscapes
+
+        return cityscapes.find(self.root, self.labels)
+
+
+class OwnFolder(OnDisk):
+    """Your own: images and masks in folders or lists, and a class list."""
+
+    classes: Annotated[str, "FILE"] = Field(
+        description="class list: one a line, a name or 'name R G B' for colour-coded masks; 'void' counts nowhere"
+    )
+    split: Annotated[dict[str, str], "NAME=PLACE"] = Field(
+        default={},
+        description="a split's IMAGES,MASKS folders, or IMAGES,MASKS,LIST of names, or a LIST of 'image mask' lines; "
+        "relative to the root (default: guessed)",
+    )
+    mask_suffix: Annotated[str, "TEXT"] = Field(
+        default="", description="what the name of a mask has more than that of its image (a.png, a_L.png: _L)"
+    )
+
+    def find(self, made: Path | None = None, workers: int = 1) -> Source:
+        """Find images and masks."""
+        from autoseg.data import folder
+
+        return folder.find(self.root, self.classes, self.split, self.mask_suffix)
+
+
+class Synthetic(Kind):
+    """Made-up scenes, no download (the demo's data set)."""
+
+    train: Annotated[int, "N"] = Field(default=200, ge=1, description="training images")
+    val: Annotated[int, "N"] = Field(default=50, ge=1, description="validation images")
+    size: Annotated[int, "PX"] = Field(default=128, ge=32, description="height and width")
+    seed: Annotated[int, "N"] = Field(default=0, ge=0, description="another seed, other scenes")
+
+    def find(self, made: Path, workers: int = 1) -> Source:
+        """Draw the scenes that are not in the folder yet."""
+        from autoseg.data import synthetic
+
+        return synthetic.find(made, self.train, self.val, self.size, self.seed, workers)
+
+    def count_train(self) -> int:
+        """Return the number of training images that will be drawn."""
+        return self.train
+
+
+KINDS: dict[str, type[Kind]] = {"voc": Voc, "cityscapes": Cityscapes, "folder": OwnFolder, "synthetic": Synthetic}
+
+
+# For the help of options that name a hold-out.
+USUAL_HOLD_OUTS = ", ".join(
+    [f"{name} {kind.HOLD_OUT}" for name, kind in KINDS.items() if kind.HOLD_OUT != Kind.HOLD_OUT]
+    + [f"others {Kind.HOLD_OUT}"]
+)
+
+
+def kind_of(name: str) -> type[Kind]:
+    """Return a kind by its name.
+
+    >>> kind_of("citiscapes")
+    Traceback (most recent call last):
+    autoseg.errors.InputError: unknown kind 'citiscapes'; did you mean 'cityscapes'? Expected one of cityscapes, ...
+    """
+    if name not in KINDS:
+        raise unknown("kind", name, KINDS)
+    return KINDS[name]

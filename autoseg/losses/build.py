@@ -1,0 +1,125 @@
+"""`build_loss`: every loss by its name, and sums of losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from autoseg.errors import InputError
+from autoseg.losses.hand_made import CrossEntropyLoss, DiceLoss, DPCELoss, LovaszLoss, ReleasedDiceLoss, SSIMLoss
+from autoseg.losses.names import parse_loss
+from autoseg.losses.surrogate_loss import SurrogateLoss
+from autoseg.metrics import formula
+from autoseg.metrics.conventions import Conventions
+
+
+class WeightedSumLoss(nn.Module):
+    """A weighted sum of losses, such as the paper's "mIoU + BIoU"."""
+
+    def __init__(self, terms: Sequence[tuple[float, nn.Module]]) -> None:
+        super().__init__()
+        self.weights = [float(weight) for weight, _ in terms]
+        self.losses = nn.ModuleList([loss for _, loss in terms])
+
+    def extra_repr(self) -> str:
+        """Describe the sum in one line."""
+        return f"weights={self.weights}"
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the sum of weight x loss."""
+        values = [weight * loss(logits, target) for weight, loss in zip(self.weights, self.losses, strict=True)]
+        return torch.stack(values).sum()
+
+
+_AS_RELEASED = {"mean_over": "all"}
+_HAND_MADE: Mapping[str, tuple[Callable[..., nn.Module], dict[str, Any]]] = {
+    "ce": (CrossEntropyLoss, {}),
+    "wce": (CrossEntropyLoss, {}),
+    "dpce": (DPCELoss, {}),
+    "ssim": (SSIMLoss, {}),
+    "dice": (DiceLoss, {}),
+    "dice-squared": (DiceLoss, {"squared": True}),
+    "lovasz": (LovaszLoss, {}),
+    "ce-release": (CrossEntropyLoss, _AS_RELEASED),
+    "wce-release": (CrossEntropyLoss, _AS_RELEASED),
+    "dpce-release": (DPCELoss, _AS_RELEASED),
+    "ssim-release": (SSIMLoss, _AS_RELEASED),
+    "dice-release": (ReleasedDiceLoss, {}),
+}
+
+
+def build_loss(
+    spec: str,
+    *,
+    ignore_index: int | None = 255,
+    class_counts: Sequence[int] | None = None,
+    searched: Mapping[str, str] | None = None,
+    conventions: Conventions | None = None,
+    has_background: bool = True,
+    sync: bool = False,
+    **changes: Any,
+) -> nn.Module:
+    """Return a loss by its name, or a sum of losses.
+
+    Args:
+        spec: "ce", "wce", "dpce", "ssim", "dice", "dice-squared", "lovasz"; "ce-release", "wce-release",
+            "dpce-release", "ssim-release" (divided by the number of all pixels, void too) and "dice-release", as the
+            authors' code computes them; "naive:METRIC" (a surrogate without parameters), "published:NAME",
+            "searched:SEARCH", the path of a surrogate.json; or a sum of such, with weights: "published:mIoU + 0.5 *
+            published:BIoU" (spaces around the plus).
+        ignore_index: the label of void pixels.
+        class_counts: pixels of each class in the training set, which "wce" and "wce-release" need.
+        searched: for "searched:SEARCH", the surrogate.json of each search by its name.
+        conventions: of the metrics, from which those of "naive:METRIC" are made; None: VOC's.
+        has_background: whether class 0 of the data is a background. If not, no surrogate leaves it out.
+        sync: normalise over the batches of all ranks in distributed training.
+        changes: of the conventions of "naive:" and "published:", such as tolerance=2, see
+            `autoseg.metrics.conventions.Conventions`. A surrogate.json has its own.
+
+    >>> build_loss("dice")(torch.zeros(1, 2, 4, 4), torch.zeros(1, 4, 4, dtype=torch.long))
+    tensor(0.3333)
+    """
+    Conventions().replace(**changes)  # refuses misspelt ones also where no term takes them
+    terms: list[tuple[float, nn.Module]] = []
+    for term in parse_loss(spec):
+        if term.kind == "hand-made":
+            terms.append((term.weight, _hand_made(term.name, ignore_index, class_counts, sync)))
+            continue
+        surrogate = term.surrogate(searched)
+        own = surrogate.conventions
+        if term.kind == "naive":
+            own = formula.get(surrogate.metric).loss_conventions(conventions, **changes)
+        elif term.kind == "published":
+            own = own.replace(**changes)
+        surrogate = surrogate.model_copy(update={"conventions": own})
+        loss = SurrogateLoss(surrogate, ignore_index=ignore_index, has_background=has_background, sync=sync)
+        terms.append((term.weight, loss))
+    return terms[0][1] if len(terms) == 1 and terms[0][0] == 1 else WeightedSumLoss(terms)
+
+
+def _hand_made(name: str, ignore_index: int | None, class_counts: Sequence[int] | None, sync: bool) -> nn.Module:
+    if name.startswith("wce") and class_counts is None:
+        raise InputError(
+            f"the loss '{name}' weighs classes by their frequency", cure="give class_counts, the pixels of each class"
+        )
+    kind, options = _HAND_MADE[name]
+    if name.startswith("wce"):
+        options = {**options, "class_counts": class_counts}
+    return kind(ignore_index, **options, sync=sync)
+
+
+def loss_content(spec: str, searched: Mapping[str, str] | None = None) -> list[Any]:
+    """Return what a loss consists of, for fingerprints: a surrogate file counts by its content, not by its path.
+
+    >>> loss_content("0.5 * ce")
+    [[0.5, 'ce']]
+    """
+    return [
+        [term.weight, term.surrogate(searched).model_dump(exclude={"source"})]
+        if term.kind in ("searched", "file")
+        else [term.weight, term.text]
+        for term in parse_loss(spec)
+    ]

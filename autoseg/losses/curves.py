@@ -1,0 +1,397 @@
+"""The curve g: [0, 1] -> R inside every logical operator: theta -> control points -> g and g'.
+
+Two families: piecewise quadratic Bézier (Section 3.2 of the paper) and piecewise linear (Appendix B). Parameters are
+plain floats. A curve is evaluated on torch tensors or on numpy arrays by the same code; no torch is imported here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from autoseg.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+Array = Any
+"""A torch tensor (losses) or a numpy array (text and figures, which need no torch)."""
+
+
+FAMILIES = ("bezier", "linear")
+
+
+DEFAULT_PIECES = {"bezier": 2, "linear": 5}
+
+
+MOST_PIECES = 1000
+
+
+NARROW = 1e-6
+"""A Bézier piece narrower than this in u is dropped. The curve jumps there and takes the value on the right of the
+jump, except at y = 0, where it is g(0)."""
+
+
+STEEP = 1e-6
+"""The least D = du/ds that g' = (dv/ds) / D is divided by: |g'| is at most 2 / STEEP = 2e6."""
+
+
+class Piece(NamedTuple):
+    """One quadratic piece, from y = u0 up to the next piece's u0: what it takes to evaluate it.
+
+    With s in [0, 1] along the piece, y = u0 + b s + a s^2 (eq. 13a) and g = v0 + c s + d s^2 (eq. 13b).
+    """
+
+    u0: float
+    v0: float
+    a: float
+    b: float
+    c: float
+    d: float
+
+
+class Curve:
+    """A curve g, ready to be evaluated: its pieces from left to right, and its values at 0 and 1.
+
+    >>> import numpy as np
+    >>> CurveSpace("linear", 2).curve_of([0.8])(np.array([0.0, 0.25, 0.5, 1.0])).tolist()
+    [0.0, 0.4, 0.8, 1.0]
+    """
+
+    def __init__(self, pieces: Sequence[Piece], start: float, end: float) -> None:
+        self.pieces = tuple(pieces)
+        self.start, self.end = start, end
+
+    def __call__(self, y: Array) -> Array:
+        """Return g(y), in torch with autograd; y is cut to [0, 1] first."""
+        if library(y).__name__ == "torch":
+            return _with_autograd(self, y)
+        with library(y).errstate(invalid="ignore", divide="ignore"):  # a piece may be NaN where another one counts
+            return self.value_and_slope(y.clip(0, 1))[0]
+
+    def value_and_slope(self, y: Array) -> tuple[Array, Array]:
+        """Return g(y) and g'(y) for y in [0, 1], without autograd. |g'| is capped, see STEEP."""
+        xp = library(y)
+        value, slope = evaluate_piece(self.pieces[0], y)
+        for piece in self.pieces[1:]:
+            g, dg = evaluate_piece(piece, y)
+            here = y >= piece.u0
+            value, slope = xp.where(here, g, value), xp.where(here, dg, slope)
+        # The ends are set, so that they are exact: rounding changes them, and a dropped narrow piece makes them jump.
+        value = xp.where(y <= 0, xp.full_like(y, self.start), value)
+        return xp.where(y >= 1, xp.full_like(y, self.end), value), slope
+
+    @cached_property
+    def jumps_at_0(self) -> bool:
+        """Whether the first piece was too narrow to be kept, so that the curve jumps at 0."""
+        return self.pieces[0].u0 > 0 or self.pieces[0].v0 != self.start
+
+    @cached_property
+    def jumps_at_1(self) -> bool:
+        """Whether the last piece was too narrow to be kept, so that the curve jumps at 1."""
+        last = self.pieces[-1]
+        return last.u0 + last.b + last.a < 1 - NARROW / 2 or abs(last.v0 + last.c + last.d - self.end) > 1e-12
+
+    @cached_property
+    def delicate(self) -> tuple[tuple[float, float], ...]:
+        """Where a rounding error of 6e-8 in y, that of a float32 near 1, would change g' by more than 2e-5 of itself.
+
+        That is where D is small, so that |dD/dy| / D = 2 |a| / D^2 is large: after a knot, or before one. Near y = 0 a
+        float32 is precise enough.
+        """
+        zones = []
+        for piece in self.pieces:
+            limit = math.sqrt(abs(piece.a) * 2 * 6e-8 / 2e-5)
+            if piece.a > 0 and piece.b < limit and piece.u0 > 0:
+                s = min((limit - piece.b) / (2 * piece.a), 1.0)
+                zones.append((piece.u0, piece.u0 + s * (piece.b + s * piece.a)))
+            if piece.a < 0 and piece.b + 2 * piece.a < limit:
+                s = max((limit - piece.b) / (2 * piece.a), 0.0)
+                zones.append((piece.u0 + s * (piece.b + s * piece.a), piece.u0 + piece.b + piece.a))
+        return tuple(zones)
+
+
+def evaluate_piece(piece: Piece, y: Array, work: Sequence[Array | None] = (None, None, None)) -> tuple[Array, Array]:
+    """Return g and g' of one piece at y; what is returned for y outside the piece has no meaning.
+
+    `work` may lend memory of y's shape, to torch only: g is then in its last part, g' in its second.
+
+    s solves y = u0 + b s + a s^2 in the form s = 2x / (D + b), D = sqrt(b^2 + 4 a x), x = y - u0: it has no special
+    case at a = 0 (control point in the middle) nor at b = 0 (on the left end), and no cancellation but D's own.
+    """
+    xp = library(y)
+    x = y - piece.u0 if piece.u0 else y
+    if piece.a == 0 and piece.d == 0:  # a line
+        rise = piece.c / piece.b
+        value = _affine(piece.v0, rise, x, work[2])
+        return value, xp.full_like(x, rise) if work[1] is None else work[1].fill_(rise)
+    # D^2 is a sum of two positive terms, counted from the end where D is the smaller, so that nothing cancels.
+    end = piece.u0 + piece.b + piece.a
+    if piece.a < 0:
+        least = (piece.b + 2 * piece.a) ** 2
+        root = _affine(end, -1, y, work[0])
+        root = _affine(least, -4 * piece.a, root, root)
+    else:
+        least = piece.b**2
+        root = _affine(least, 4 * piece.a, x, work[0])
+    beyond = end < 1  # then y may lie behind the piece, where D^2 may be negative and s greater than 1
+    if beyond or least < 2 * STEEP**2:
+        xp.clip(root, STEEP**2, None, out=root)
+    xp.sqrt(root, out=root)
+    half_s = xp.add(root, piece.b, out=work[1])
+    xp.divide(x, half_s, out=half_s)
+    if beyond or piece.a < 0:  # rounding can give s > 1 where D is small
+        xp.clip(half_s, None, 0.5, out=half_s)
+    value = _affine(2 * piece.c, 4 * piece.d, half_s, work[2])
+    value *= half_s
+    if piece.v0:
+        value += piece.v0
+    slope = _affine(piece.c, 4 * piece.d, half_s, half_s)
+    slope /= root
+    return value, slope
+
+
+def library(y: Array) -> Any:
+    """Return the library that y is an array of: torch or numpy."""
+    return sys.modules[type(y).__module__.partition(".")[0]]
+
+
+def _affine(constant: float, factor: float, x: Array, out: Array | None = None) -> Array:
+    """Return constant + factor x; torch needs one pass over memory for it, and `out` lends it that memory."""
+    if library(x).__name__ == "torch":
+        return library(x).add(_constant(constant, x.dtype, x.device), x, alpha=factor, out=out)
+    return constant + factor * x
+
+
+@lru_cache(maxsize=256)
+def _constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    import torch
+
+    return torch.tensor(value, dtype=dtype, device=device)
+
+
+def _with_autograd(curve: Curve, y: Tensor) -> Tensor:
+    import torch
+
+    if not y.is_floating_point():
+        raise TypeError(f"a curve needs floats, but was given {y.dtype}")
+
+    class Evaluate(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, y: Tensor) -> Tensor:
+            value, slope = curve.value_and_slope(y)
+            ctx.save_for_backward(slope)
+            return value
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            (slope,) = ctx.saved_tensors
+            return gradient * slope
+
+    return Evaluate.apply(y.clamp(0, 1))
+
+
+def as_numbers(numbers: Sequence[float], what: str) -> list[float]:
+    """Return a flat list of floats; anything else is an InputError."""
+    try:
+        return [float(number) for number in numbers]
+    except (TypeError, ValueError):
+        raise InputError(f"found {numbers!r}", where=what, expected="a flat list of numbers") from None
+
+
+@dataclass(frozen=True)
+class CurveSpace:
+    """All curves of a family: how many parameters, what they are called, and how they become control points.
+
+    Args:
+        family: "bezier" or "linear".
+        pieces: how many pieces; None: 2 for bezier, 5 for linear.
+        monotone: keep the monotonicity constraint. Without it each height is its own number in [0, 1].
+        truth_table: keep g(0) = 0 and g(1) = 1. Without it the two end heights are parameters too, the last two.
+
+    `theta`: for bezier, coordinates relative to the point before, in [0, 1]: u1, v1, u2, v2, ...; for linear, z1, z2,
+    ... whose softmax gives the slopes (any real numbers), or the heights v1, v2, ... if not monotone.
+    `control_points`: for bezier, the absolute u1, v1, u2, v2, ...; for linear, the inner heights v1, v2, ....
+
+    >>> space = CurveSpace("bezier")
+    >>> space.names
+    ('u1', 'v1', 'u2', 'v2', 'u3', 'v3')
+    >>> space.control_points(space.identity)
+    [0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
+    """
+
+    family: Literal["bezier", "linear"] | str = "bezier"
+    pieces: int | None = None
+    monotone: bool = True
+    truth_table: bool = True
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise unknown("family of curves", str(self.family), FAMILIES)
+        if self.pieces is None:
+            object.__setattr__(self, "pieces", DEFAULT_PIECES[self.family])
+        if isinstance(self.pieces, bool) or not isinstance(self.pieces, int) or not 1 <= self.pieces <= MOST_PIECES:
+            raise InputError(
+                f"found {self.pieces!r}", where="pieces", expected=f"a whole number from 1 to {MOST_PIECES}"
+            )
+        for name in ("monotone", "truth_table"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"found {getattr(self, name)!r}", where=name, expected="True or False")
+        if self.family == "linear" and self.monotone and not self.truth_table:
+            raise InputError(
+                "a monotone linear curve has its slopes from a softmax, which fixes g(1) = 1",
+                where="truth_table",
+                cure="drop the monotonicity constraint too, or use family 'bezier'",
+            )
+
+    @property
+    def _inner(self) -> int:
+        """The number of control points between the two ends."""
+        assert self.pieces is not None
+        return 2 * self.pieces - 1 if self.family == "bezier" else self.pieces - 1
+
+    @property
+    def bounded(self) -> bool:
+        """Whether theta lives in [0, 1] (else each is any real number)."""
+        return self.family == "bezier" or not self.monotone
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of theta's numbers, in order."""
+        if not self.bounded:
+            assert self.pieces is not None
+            return tuple(f"z{k}" for k in range(1, self.pieces + 1))
+        axes = "uv" if self.family == "bezier" else "v"
+        inner = tuple(f"{axis}{i}" for i in range(1, self._inner + 1) for axis in axes)
+        return inner if self.truth_table else (*inner, "v0", f"v{self._inner + 1}")
+
+    @property
+    def identity(self) -> list[float]:
+        """The theta of g(y) = y."""
+        if not self.bounded:
+            return [0.0] * len(self.names)
+        points, last = [], self._inner + 1
+        for i in range(1, last):
+            points += [i / last] * (2 if self.family == "bezier" else 1)
+        return self.theta(points if self.truth_table else [*points, 0.0, 1.0])
+
+    def control_points(self, theta: Sequence[float]) -> list[float]:
+        """Return the absolute control points of theta; without the truth table the two end heights come last."""
+        theta = self._check(theta, "theta")
+        if not self.bounded:
+            peak = max(theta)
+            slopes = [math.exp(z - peak) for z in theta]
+            total, height, heights = math.fsum(slopes), 0.0, []
+            for slope in slopes[:-1]:
+                height += slope / total
+                heights.append(min(height, 1.0))
+            return heights
+        low, high, inner = self._ends(theta)
+        if self.family == "linear":
+            return [*inner, *theta[len(inner) :]]
+        points, u, v = [], 0.0, low
+        for i in range(0, len(inner), 2):
+            u = min(u + inner[i] * (1 - u), 1.0)
+            v = v + inner[i + 1] * (high - v) if self.monotone else inner[i + 1]
+            points += [u, v]
+        return [*points, *((low, high) if not self.truth_table else ())]
+
+    def theta(self, control_points: Sequence[float]) -> list[float]:
+        """Return the theta of absolute control points: the inverse of `control_points`.
+
+        Where a coordinate cannot go further (its predecessor is at the end already), its theta is 0.
+        """
+        points = self._check(control_points, "control_points")
+        if not self.bounded:
+            heights = [0.0, *points, 1.0]
+            logs = [math.log(max(b - a, 1e-12)) for a, b in itertools.pairwise(heights)]
+            middle = math.fsum(logs) / len(logs)
+            return [z - middle for z in logs]
+        low, high, inner = self._ends(points)
+        if self.family == "linear":
+            return list(points)
+        theta, u, v = [], 0.0, low
+        for i in range(0, len(inner), 2):
+            theta.append((inner[i] - u) / (1 - u) if u < 1 else 0.0)
+            if not self.monotone:
+                theta.append(inner[i + 1])
+            else:
+                theta.append((inner[i + 1] - v) / (high - v) if v != high else 0.0)
+            u, v = inner[i], inner[i + 1]
+        return [*theta, *points[len(inner) :]]
+
+    def curve(self, theta: Sequence[float]) -> Curve:
+        """Return the curve of theta."""
+        return self.curve_of(self.control_points(theta))
+
+    def curve_of(self, control_points: Sequence[float]) -> Curve:
+        """Return the curve of absolute control points."""
+        u, v = self.knots(control_points)
+        pieces = []
+        if self.family == "linear":
+            width = 1 / (len(v) - 1)
+            for k, (v0, v2) in enumerate(itertools.pairwise(v)):
+                pieces.append(Piece(k * width, v0, 0.0, width, v2 - v0, 0.0))  # a line: a = d = 0
+            return Curve(pieces, v[0], v[-1])
+        for k in range(0, len(u) - 2, 2):
+            (u0, u1, u2), (v0, v1, v2) = u[k : k + 3], v[k : k + 3]
+            if u2 - u0 >= NARROW:
+                pieces.append(Piece(u0, v0, u0 - 2 * u1 + u2, 2 * (u1 - u0), 2 * (v1 - v0), v0 - 2 * v1 + v2))
+        return Curve(pieces, v[0], v[-1])
+
+    def knots(self, control_points: Sequence[float]) -> tuple[list[float], list[float]]:
+        """Return u and v of all control points, the two ends included.
+
+        >>> CurveSpace("bezier", 1).knots([0.2, 0.7])
+        ([0.0, 0.2, 1.0], [0.0, 0.7, 1.0])
+        """
+        low, high, inner = self._ends(self._check(control_points, "control_points"))
+        if self.family == "bezier":
+            return [0.0, *inner[0::2], 1.0], [low, *inner[1::2], high]
+        v = [low, *inner, high]
+        return [k / (len(v) - 1) for k in range(len(v))], v
+
+    def _ends(self, numbers: Sequence[float]) -> tuple[float, float, Sequence[float]]:
+        """Split parameters or points into the heights of the two ends and the rest."""
+        if self.truth_table:
+            return 0.0, 1.0, numbers
+        return numbers[-2], numbers[-1], numbers[:-2]
+
+    def _check(self, numbers: Sequence[float], what: str) -> list[float]:
+        count = len(self.names) if what == "theta" or self.bounded else len(self.names) - 1
+        values = as_numbers(numbers, what)
+        name = f"{what} of a {self.family} curve with {self.pieces} pieces"
+        if len(values) != count:
+            raise InputError(f"has {len(values)} numbers", where=name, expected=str(count))
+        bounded = self.bounded or what == "control_points"
+        for number in values:
+            if not math.isfinite(number) or (bounded and not -1e-9 <= number <= 1 + 1e-9):
+                expected = "numbers in [0, 1]" if bounded else "finite numbers"
+                raise InputError(f"holds {number}", where=name, expected=expected)
+        if bounded:
+            values = [min(max(number, 0.0), 1.0) for number in values]
+        if what == "control_points":
+            self._check_order(values, name)
+        return values
+
+    def _check_order(self, values: list[float], name: str) -> None:
+        low, high, inner = self._ends(values)
+        if self.family == "bezier":
+            abscissae = [0.0, *inner[0::2], 1.0]
+            if any(b < a for a, b in itertools.pairwise(abscissae)):
+                raise InputError(f"u falls from one point to the next: {inner[0::2]}", where=name)
+            inner = inner[1::2]
+        if self.monotone:
+            heights = [low, *inner, high]
+            falls = any(b < a for a, b in itertools.pairwise(heights))
+            rises = any(b > a for a, b in itertools.pairwise(heights))
+            if (falls and low <= high) or (rises and low > high):
+                raise InputError(f"the heights are not monotone: {heights}", where=name)

@@ -1,0 +1,202 @@
+"""Losses made of formulas: `FormulaLoss` is 1 - a formula's score, with a curve in each operator.
+
+A formula that has a linear form (`autoseg.losses.basis`), and BF1, run on the kernels of `autoseg.losses.kernels`. Any
+other runs as it is written, with autograd. All give the same numbers. Logits that are not finite give a loss of NaN, so
+that a training that diverged is noticed.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from autoseg.losses.basis import curve_of, linear_form
+from autoseg.losses.batch import check_batch, ranks, sum_over_ranks
+from autoseg.losses.curves import Curve
+from autoseg.losses.kernels.boundary import BoundaryKernel
+from autoseg.losses.kernels.device_boundary import CURVES, BoundaryStats
+from autoseg.losses.kernels.device_region import RegionStats
+from autoseg.losses.kernels.region import RegionKernel
+from autoseg.losses.kernels.tables import ROW, Shaped, table
+from autoseg.losses.labels import NO_VOID, Labels
+from autoseg.metrics import formula as formulas
+from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.counts import check_ignore_index
+from autoseg.metrics.formula import Formula
+
+T = TypeVar("T")
+
+BOUNDARY = ("matched_pred", "pred", "matched_target", "target")
+"""The sums of BF1, in the order of its kernels."""
+
+
+class FormulaLoss(torch.nn.Module):
+    """1 - the score of a formula on probabilities: `loss(logits, target)`.
+
+    Args:
+        formula: the metric.
+        operands: the names of the curves of each operator's operands; None: no curve.
+        curves: the curves by name; pieces: of how many pieces, at most, each is.
+        conventions: what the formula leaves open; `absent` must be given.
+        ignore_index: the label of void pixels; None: there are none.
+        sync, group: take the sums over the batches of all processes, see `autoseg.losses.batch`.
+        check_labels: check the labels of every batch on a GPU too, which waits for it; else a label that is no class's
+            makes the loss NaN there.
+    """
+
+    tables: Tensor
+    coefficients: Tensor
+
+    def __init__(
+        self,
+        formula: Formula,
+        operands: Mapping[str, tuple[str | None, str | None]],
+        curves: Mapping[str, Curve],
+        pieces: int,
+        conventions: Conventions,
+        ignore_index: int | None = 255,
+        *,
+        sync: bool = False,
+        group: Any = None,
+        check_labels: bool = False,
+    ) -> None:
+        super().__init__()
+        self.formula, self.conventions = formula, conventions
+        self.ignore_index = check_ignore_index(ignore_index)
+        self.sync, self.group, self.check_labels = sync, group, check_labels
+        self.operands, self.curves = dict(operands), dict(curves)
+        ends = {name: (curve.start, curve.end) for name, curve in curves.items()}
+        self.form = linear_form(formula, operands, ends, conventions)
+        self.void_seen = formula.void == "seen" and not conventions.mask_void
+        self.boundary = formula is formulas.BF1 and all(pair == (0, 1) for pair in ends.values())
+        terms = [] if self.form is None else [*self.form.curves(0), *self.form.curves(1)]
+        self.shapes = {term: curve_of(term, curves) for term in terms}
+        used = [self.shapes[term] for term in terms] if self.form else curves.values()
+        rows = self.form.matrix() if self.form else torch.eye(4)[[0, 1, 2, 3, 3]].tolist()
+        # What depends on theta is a tensor, so that code compiled for one theta serves all.
+        tables = torch.tensor([table(curve, pieces) for curve in used], dtype=torch.float64)
+        self.register_buffer("tables", tables.view(len(tables), pieces + 1, ROW), persistent=False)
+        self.register_buffer("coefficients", torch.tensor(rows, dtype=torch.float64), persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FormulaLoss:
+        # `.half()` of a network with a loss inside moves the curves, but does not round them.
+        return super()._apply(lambda x: x.to(fn(x).device), recurse)
+
+    def forward(self, logits: Tensor, target: Tensor | Labels) -> Tensor:
+        """Return 1 - the soft metric of a batch, in float32 (float64, if the logits are)."""
+        logits, labels = check_batch(logits, target)
+        if self.check_labels:
+            labels.checked(logits.shape[1], self.ignore_index)
+        if self.tables.device != logits.device:
+            self.to(logits.device)
+        kind = torch.promote_types(logits.dtype, torch.float32)
+        with torch.autocast(logits.device.type, enabled=False):
+            if self.form is None and not self.boundary:
+                return self._formula_loss(logits.to(kind), labels)
+            if not labels.eager:
+                stats = self._boundary_stats(logits, labels) if self.boundary else self._region_stats(logits, labels)
+                return self._loss_of_stats(stats).to(kind)
+            logits = logits.to(kind)
+            if logits.requires_grad and torch.is_grad_enabled():
+                return _KernelLoss.apply(logits, labels, self)
+            return self._loss_of_stats(self._kernel(logits, labels, False).stats).to(kind)
+
+    def _loss_of_stats(self, stats: Tensor) -> Tensor:
+        """Return the loss of what a kernel counted, with autograd."""
+        *sums, present = (self.coefficients @ stats.flatten(0, -2)).unbind(0)
+        return self._loss(dict(zip(self.form.names if self.form else BOUNDARY, sums, strict=True)), present)
+
+    def _loss(self, sums: Mapping[str, Tensor], present: Tensor) -> Tensor:
+        """Return the loss of this process's sums, each (C,); `present` is greater than 0 for classes in the batch."""
+        values = torch.stack([*sums.values(), present]).double()
+        if ranks(self.sync, self.group) > 1:
+            values = sum_over_ranks(values, self.group)
+        *each, present = values.unbind(0)
+        counted = present > 0 if self.conventions.absent == "skip" else None
+        score = self.formula.score(dict(zip(sums, each, strict=True)), self.conventions, counted)
+        # Logits that are not finite, and bad labels, make sums that are not finite. The loss must not be finite either.
+        return torch.where(values.detach().sum().abs() < math.inf, 1 - score, math.nan)
+
+    def _formula_loss(self, logits: Tensor, labels: Labels) -> Tensor:
+        """Return the loss by the formula as it is written."""
+        classes = logits.shape[1]
+        known = labels.known(classes, self.ignore_index)
+        y_hat, y = logits.softmax(1), formulas.one_hot(known, classes, None).to(logits.dtype)
+        shaped: Mapping[str, Any] = self.curves
+        if not labels.eager:
+            shaped = {name: functools.partial(_shaped, rows) for name, rows in zip(shaped, self.tables, strict=True)}
+        sums = self.formula.sum_maps(y_hat, y, y.sum(1, keepdim=True), self.conventions, self._pairs(shaped))
+        loss = self._loss(sums, sums["target"] if "target" in sums else y.sum((0, 2, 3)))
+        return labels.poison(loss, classes, self.ignore_index).to(logits.dtype)
+
+    def _pairs(self, curves: Mapping[str, T]) -> dict[str, tuple[T | None, T | None]]:
+        return {name: (curves.get(a or ""), curves.get(b or "")) for name, (a, b) in self.operands.items()}
+
+    def _kernel(self, logits: Tensor, labels: Labels, with_gradient: bool) -> RegionKernel | BoundaryKernel:
+        """Return the kernel for a CPU."""
+        classes, void, c = logits.shape[1], self.ignore_index, self.conventions
+        logits = logits.detach().contiguous()
+        if self.form is None:
+            return BoundaryKernel(logits, labels, void, self._pairs(self.curves), c, with_gradient)
+        known = labels.checked(classes, void)
+        if self.form.in_band:
+            known = labels.in_band(classes, void, c.boundary_radius, c.drop_background)
+        return RegionKernel(logits, known, self.form, self.shapes, self.void_seen, with_gradient)
+
+    def _region_stats(self, logits: Tensor, labels: Labels) -> Tensor:
+        """Return the sums of the linear form's terms by the kernel for a GPU, with autograd."""
+        classes, void, c = logits.shape[1], self.ignore_index, self.conventions
+        assert self.form is not None
+        target = labels.plain()
+        if self.form.in_band:
+            target = labels.in_band(classes, void, c.boundary_radius, c.drop_background)
+        others = len(self.form.curves(0))
+        return RegionStats.apply(logits, target, self.tables, others, NO_VOID if void is None else void, self.void_seen)
+
+    def _boundary_stats(self, logits: Tensor, labels: Labels) -> Tensor:
+        """Return BF1's sums by the kernels for a GPU, with autograd."""
+        classes, void, mask = logits.shape[1], self.ignore_index, self.conventions.mask_void
+        known, factor = labels.safe(classes, void)
+        numbers = {name: k for k, name in enumerate(self.curves)}
+        stats = BoundaryStats.apply(
+            logits,
+            known,
+            labels.edges(classes, void, mask),
+            labels.near_bits(classes, void, mask, self.conventions.tolerance),
+            known != classes if mask else None,
+            self.tables,
+            tuple(numbers.get(self.operands[operator][k] or "", -1) for operator, k in CURVES),
+            self.conventions.tolerance,
+        )
+        return stats * factor
+
+
+class _KernelLoss(torch.autograd.Function):
+    """The loss by its kernel on a CPU; the gradient is computed in the forward pass, from what the kernel holds."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Labels, owner: FormulaLoss) -> Tensor:
+        kernel = owner._kernel(logits, labels, True)
+        stats = kernel.stats.requires_grad_()
+        with torch.enable_grad():
+            loss = owner._loss_of_stats(stats)
+        (by_stats,) = torch.autograd.grad(loss, stats, allow_unused=True, materialize_grads=True)
+        ctx.save_for_backward(kernel.gradient(by_stats))
+        return loss.detach().to(logits.dtype)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (by_logits,) = ctx.saved_tensors
+        if gradient == 1:  # as from loss.backward(): no other copy is needed
+            return by_logits, None, None
+        return by_logits * gradient, None, None
+
+
+def _shaped(rows: Tensor, y: Tensor) -> Tensor:
+    return Shaped.apply(y, rows)

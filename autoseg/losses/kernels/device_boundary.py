@@ -1,0 +1,260 @@
+"""BF1 on a GPU, and in compiled code, for all images at once: no host sync, no shape that depends on data.
+
+With Triton, each operation of torch's dispatcher here is one launch of a kernel of `triton_boundary`. Without it, the
+same in torch, which a compiler can read. Assumes the truth table, g(0) = 0 and g(1) = 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from autoseg.losses.kernels.device_region import MOST_CLASSES, MOST_PIECES, SUMMED, has_triton
+from autoseg.losses.kernels.tables import evaluate
+from autoseg.metrics.counts import BITS
+
+CURVES = (("edge.AND", 0), ("edge.AND", 1), ("edge.OR", 0), ("edge.OR", 1), ("precision", 0), ("recall", 0))
+"""The operands that have a curve. `which` says, for each, the number of its table; -1: no curve."""
+
+
+class BoundaryStats(torch.autograd.Function):
+    """The sums matched_pred, pred, matched_target and target of BF1's formula, (4, C) in float64.
+
+    Args:
+        logits: (N, C, H, W), of any float type.
+        labels: (N, H, W) in int64, C for void.
+        edge: where the target has an edge.
+        near: (words, N, H, W) in int32, a bit for each class: where it has an edge within the tolerance.
+        seen: where pixels are seen at all; None: everywhere.
+        tables, which: the curves, see `CURVES`.
+        tolerance: in pixels.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        labels: Tensor,
+        edge: Tensor,
+        near: Tensor,
+        seen: Tensor | None,
+        tables: Tensor,
+        which: tuple[int, ...],
+        tolerance: int,
+    ) -> Tensor:
+        """Return the sums."""
+        p = logits.softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32)).contiguous()
+        fused, curves = _fused(p, tables), list(which)
+        e, of_pred = (soft_edges if fused else _soft_edges)(p, near, seen, tables, curves)
+        match = best_match if fused else _best_match
+        slope, where, of_target = match(e, labels, edge, tables, curves[5], tolerance)
+        ctx.save_for_backward(p, labels, near, seen, tables, slope, where)
+        ctx.which, ctx.kind = curves, logits.dtype
+        pred = of_pred.view(len(p), p.shape[1], -1, 2).sum((0, 2), dtype=torch.float64)
+        return torch.cat([pred.t(), of_target.sum(0, dtype=torch.float64)])
+
+    @staticmethod
+    def backward(ctx: Any, by_stats: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient by the logits."""
+        p, labels, near, seen, tables, slope, where = ctx.saved_tensors
+        fused, by = _fused(p, tables), by_stats.to(p.dtype)
+        # What each matched edge pixel of the target adds to the derivative by the soft edge that matched it.
+        by_found = torch.cat([by[2], by.new_zeros(1)])[labels].mul_(slope)
+        by_edge = torch.zeros_like(p).view(-1).index_add_(0, where.view(-1), by_found.view(-1)).view_as(p)
+        parts = (edge_gradient if fused else _edge_gradient)(p, by_edge, near, seen, tables, ctx.which, by[:2])
+        del by_edge
+        by_p, by_least, direction = parts
+        gradient = (route if fused else _route)(p, by_p, by_least, direction, seen).to(ctx.kind)
+        return gradient, None, None, None, None, None, None, None
+
+
+def _fused(p: Tensor, tables: Tensor) -> bool:
+    """Return whether the Triton kernels take these maps and curves."""
+    return has_triton(p) and p.shape[1] <= MOST_CLASSES and tables.shape[1] <= MOST_PIECES + 1
+
+
+# ---- In torch ------------------------------------------------------------------------------------------------------
+
+
+def _shaped(tables: Tensor, number: int, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return g and g', or x itself without a curve."""
+    if number < 0:
+        return x, torch.ones_like(x)
+    value, slope = evaluate(tables[number], x.clamp(0, 1))
+    return value, slope.mul_((x >= 0) & (x <= 1))
+
+
+def _edge(p: Tensor, seen: Tensor | None, tables: Tensor, which: list[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the soft edges OR - AND of p and its least neighbour, their derivatives by both, and where that is."""
+    x = p if seen is None else torch.where(seen.unsqueeze(1), p, 1.0)
+    least, index = F.max_pool2d(-x, 3, stride=1, padding=1, return_indices=True)
+    least = least.neg_()
+    (g1, d1), (g3, d3) = (_shaped(tables, which[k], p) for k in (0, 2))
+    (g2, d2), (g4, d4) = (_shaped(tables, which[k], least) for k in (1, 3))
+    # OR - AND, in a form that keeps its digits where all are small
+    e = g3 * (1 - g4) + g4 - g1 * g2
+    return e, d3 * (1 - g4) - d1 * g2, d4 * (1 - g3) - d2 * g1, index
+
+
+def _near(near: Tensor, classes: int) -> Tensor:
+    """Return (N, C, H, W): whether the class has an edge within the tolerance."""
+    c = torch.arange(classes, device=near.device, dtype=near.dtype).view(1, -1, 1, 1)
+    return (near.transpose(0, 1).repeat_interleave(BITS, 1)[:, :classes] >> (c % BITS) & 1).bool()
+
+
+def _soft_edges(
+    p: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int]
+) -> tuple[Tensor, Tensor]:
+    e = _edge(p, seen, tables, which)[0]
+    if seen is not None:
+        e = torch.where(seen.unsqueeze(1), e, 0.0)
+    hit = torch.where(_near(near, p.shape[1]), _shaped(tables, which[4], e)[0], 0.0)
+    return e, torch.stack([x.sum((2, 3), dtype=torch.float64) for x in (hit, e)], 2)
+
+
+def _best_match(
+    e: Tensor, labels: Tensor, edge: Tensor, tables: Tensor, recall: int, tolerance: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    n, classes, height, width = e.shape
+    rows, columns = min(tolerance, height - 1), min(tolerance, width - 1)
+    size = (2 * rows + 1, 2 * columns + 1)
+    best, index = F.max_pool2d(e, size, stride=1, padding=(rows, columns), return_indices=True)
+    label = torch.where(edge, labels, 0).unsqueeze(1)
+    plane = torch.arange(n, device=e.device).view(-1, 1, 1) * classes + label.squeeze(1)
+    where = index.gather(1, label).squeeze(1) + plane * (height * width)
+    found, slope = _shaped(tables, recall, best.gather(1, label).squeeze(1))
+    mine = (label == torch.arange(classes, device=e.device).view(1, -1, 1, 1)) & edge.unsqueeze(1)
+    matched = torch.where(mine, found.unsqueeze(1), 0.0).sum((0, 2, 3), dtype=torch.float64)
+    sums = torch.stack([matched, mine.sum((0, 2, 3), dtype=torch.float64)])
+    return torch.where(edge, slope, 0.0), where, sums.unsqueeze(0)
+
+
+def _edge_gradient(
+    p: Tensor, by_edge: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int], by: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    e, by_p, by_least, index = _edge(p, seen, tables, which)
+    by_matched, by_pred = by.view(2, 1, -1, 1, 1)
+    weight = torch.where(_near(near, p.shape[1]), _shaped(tables, which[4], e)[1] * by_matched, 0.0)
+    weight = weight + by_pred + by_edge
+    if seen is not None:
+        weight = torch.where(seen.unsqueeze(1), weight, 0.0)
+    places = torch.arange(p.shape[2] * p.shape[3], device=p.device).view(p.shape[2:])
+    width = p.shape[3]
+    down, right = index // width - places // width, index % width - places % width
+    return by_p.mul_(weight), by_least.mul_(weight), (down * 3 + right + 4).to(torch.uint8)
+
+
+def _route(p: Tensor, by_p: Tensor, by_least: Tensor, direction: Tensor, seen: Tensor | None) -> Tensor:
+    height, width = p.shape[2:]
+    by_least, direction = F.pad(by_least, (1, 1, 1, 1)), F.pad(direction, (1, 1, 1, 1), value=9)
+    t = by_p
+    for k in range(9):  # the neighbour in direction k has this pixel in the opposite one
+        there = (..., slice(k // 3, k // 3 + height), slice(k % 3, k % 3 + width))
+        t = t + torch.where(direction[there] == 8 - k, by_least[there], 0.0)
+    if seen is not None:
+        t = torch.where(seen.unsqueeze(1), t, 0.0)
+    t = t * p
+    return t.addcmul_(p, t.sum(1, keepdim=True), value=-1)
+
+
+# ---- In Triton -----------------------------------------------------------------------------------------------------
+
+
+def _programs(x: Tensor) -> int:
+    """Return how many programs sum up the pixels of an image."""
+    return -(-x.shape[2] * x.shape[3] // SUMMED)
+
+
+@torch.library.custom_op("autoseg::soft_edges", mutates_args=())
+def soft_edges(p: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
+    """Return the soft edges, and the sums of each part of a plane: of those near the target's edges, and of all."""
+    e, sums = _soft_edges(p, near, seen, tables, which)
+    return e, F.pad(sums.view(-1, 1, 2), (0, 0, 0, _programs(p) - 1)).to(p.dtype)
+
+
+@soft_edges.register_kernel("cuda")
+def _(p: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
+    from autoseg.losses.kernels import triton_boundary
+
+    return triton_boundary.soft_edges(p, near, seen, tables, which)
+
+
+@soft_edges.register_fake
+def _(p: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(p), p.new_empty(p.shape[0] * p.shape[1], _programs(p), 2)
+
+
+@torch.library.custom_op("autoseg::best_match", mutates_args=())
+def best_match(
+    e: Tensor, labels: Tensor, edge: Tensor, tables: Tensor, recall: int, tolerance: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return, for each edge pixel of the target, the slope of the recall's curve at the greatest soft edge of its class
+    within the tolerance, and where that is; and the sums of each program: of the curve, and of the target's edges.
+    """
+    slope, where, sums = _best_match(e, labels, edge, tables, recall, tolerance)
+    return slope, where, F.pad(sums, (0, 0, 0, 0, 0, len(e) * _programs(e) - 1)).to(e.dtype)
+
+
+@best_match.register_kernel("cuda")
+def _(
+    e: Tensor, labels: Tensor, edge: Tensor, tables: Tensor, recall: int, tolerance: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    from autoseg.losses.kernels import triton_boundary
+
+    return triton_boundary.best_match(e, labels, edge, tables, recall, tolerance)
+
+
+@best_match.register_fake
+def _(
+    e: Tensor, labels: Tensor, edge: Tensor, tables: Tensor, recall: int, tolerance: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    sums = e.new_empty(len(e) * _programs(e), 2, e.shape[1])
+    return torch.empty_like(labels, dtype=e.dtype), torch.empty_like(labels), sums
+
+
+@torch.library.custom_op("autoseg::edge_gradient", mutates_args=())
+def edge_gradient(
+    p: Tensor, by_edge: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int], by: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the derivatives by p and by its least neighbour, and in which of 9 directions that is.
+
+    `by_edge` is the derivative by each soft edge through the target's matches, `by` (2, C) that by the other sums.
+    """
+    return _edge_gradient(p, by_edge, near, seen, tables, which, by)
+
+
+@edge_gradient.register_kernel("cuda")
+def _(
+    p: Tensor, by_edge: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int], by: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    from autoseg.losses.kernels import triton_boundary
+
+    return triton_boundary.edge_gradient(p, by_edge, near, seen, tables, which, by)
+
+
+@edge_gradient.register_fake
+def _(
+    p: Tensor, by_edge: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int], by: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(p), torch.empty_like(p), torch.empty_like(p, dtype=torch.uint8)
+
+
+@torch.library.custom_op("autoseg::route", mutates_args=())
+def route(p: Tensor, by_p: Tensor, by_least: Tensor, direction: Tensor, seen: Tensor | None) -> Tensor:
+    """Return the gradient by the logits, given what `edge_gradient` returns."""
+    return _route(p, by_p, by_least, direction, seen)
+
+
+@route.register_kernel("cuda")
+def _(p: Tensor, by_p: Tensor, by_least: Tensor, direction: Tensor, seen: Tensor | None) -> Tensor:
+    from autoseg.losses.kernels import triton_boundary
+
+    return triton_boundary.route(p, by_p, by_least, direction, seen)
+
+
+@route.register_fake
+def _(p: Tensor, by_p: Tensor, by_least: Tensor, direction: Tensor, seen: Tensor | None) -> Tensor:
+    return torch.empty_like(p)

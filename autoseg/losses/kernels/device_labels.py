@@ -1,0 +1,96 @@
+"""What losses derive from labels, on a GPU and in compiled code: no host sync, no shape that depends on data.
+
+`labels` are (N, H, W) in int64, C for void. Pooling takes floats only on a GPU; labels are exact in float32.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from autoseg.losses.kernels.device_region import has_triton
+from autoseg.metrics.counts import BITS, dilate
+
+FAR = 1e12  # more than any squared distance
+
+
+def safe(target: Tensor, classes: int, void: int) -> tuple[Tensor, Tensor]:
+    """Return labels, C for void and for labels that are no class's, and a factor: NaN if there are such, else 1."""
+    target = target.long().contiguous()
+    inside, is_void = target == target.clamp(0, classes - 1), target == void
+    labels = torch.where(inside & ~is_void, target, classes)
+    return labels, torch.where((inside | is_void).all(), 1.0, torch.nan)
+
+
+def edges(labels: Tensor, classes: int, mask_void: bool) -> Tensor:
+    """Return where a pixel of a class has another label in its 3x3 window; with `mask_void`, void is no other label."""
+    known = labels != classes
+    x = labels.float()
+    high, low = (torch.where(known, x, -1.0), torch.where(known, -x, float(-classes))) if mask_void else (x, -x)
+    high, low = F.max_pool2d(torch.stack([high, low], 1), 3, stride=1, padding=1).unbind(1)
+    return (high + low != 0) & known
+
+
+def band(labels: Tensor, edge: Tensor, radius: int, drop_background: bool) -> Tensor:
+    """Return where an edge (of the background, too, unless dropped) is within the square of that radius."""
+    seeds = (edge & (labels != 0) if drop_background else edge).float().unsqueeze(1)
+    for size in ((1, 2 * radius + 1), (2 * radius + 1, 1)):
+        seeds = F.max_pool2d(seeds, size, stride=1, padding=(size[0] // 2, size[1] // 2))
+    return seeds.squeeze(1) > 0
+
+
+def near_bits(labels: Tensor, edge: Tensor, classes: int, tolerance: int) -> Tensor:
+    """Return (words, N, H, W) in int32: a bit for each class, set where the class has an edge within the tolerance."""
+    word = torch.arange(-(-classes // BITS), device=labels.device).view(-1, 1, 1, 1)
+    here = edge & (labels // BITS == word)
+    return dilate(here.int() << (labels % BITS).int(), tolerance)
+
+
+def closeness(labels: Tensor, edge: Tensor, classes: int) -> Tensor:
+    """Return 1 - distance to the nearest edge / the greatest such distance but void's, per image; 0 without an edge."""
+    square = torch.where(edge, 0.0, FAR)
+    for _ in range(2):  # along rows, then along columns
+        square = nearest(square).transpose(1, 2)
+    distance = torch.where(square < FAR, square.sqrt(), 0.0)
+    greatest = torch.where(labels != classes, distance, 0.0).amax((1, 2), keepdim=True)
+    close = (1 - distance / greatest.clamp(min=1e-6)).clamp(0, 1)
+    return torch.where(greatest > 0, close, edge.to(close.dtype))
+
+
+def nearest(square: Tensor) -> Tensor:
+    """Return the least square[j] + (i - j)^2 over j, for each i of the last axis of (N, H, W)."""
+    square = square.contiguous()
+    return lower_envelope(square) if has_triton(square) else _lower_envelope(square)
+
+
+def _lower_envelope(square: Tensor) -> Tensor:
+    places = torch.arange(square.shape[-1], device=square.device)
+    apart = (places.unsqueeze(1) - places).square().float()
+    # A compiler makes one loop of it all; else a few j at a time, so that little memory is needed.
+    step = len(places) if torch.compiler.is_compiling() else 16
+    least = None
+    for first in range(0, len(places), step):
+        some = slice(first, first + step)
+        part = (square[..., some].unsqueeze(-2) + apart[:, some]).amin(-1)
+        least = part if least is None else torch.minimum(least, part)
+    assert least is not None
+    return least
+
+
+@torch.library.custom_op("autoseg::lower_envelope", mutates_args=())
+def lower_envelope(square: Tensor) -> Tensor:
+    """Return what `nearest` says, as one launch of a Triton kernel."""
+    return _lower_envelope(square)
+
+
+@lower_envelope.register_kernel("cuda")
+def _(square: Tensor) -> Tensor:
+    from autoseg.losses.kernels import triton_distance
+
+    return triton_distance.lower_envelope(square)
+
+
+@lower_envelope.register_fake
+def _(square: Tensor) -> Tensor:
+    return torch.empty_like(square)

@@ -1,0 +1,67 @@
+"""Curves as numbers in a tensor, so that code on a GPU, compiled or not, is the same for every theta."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from autoseg.losses.curves import STEEP, Curve
+
+ROW = 9
+"""Numbers of a piece: u0, r, 1 - r, 4a, least, b, v0, 2c, 4d. It is evaluated as D^2 = least + 4a (y - r),
+half_s = (y - u0) / (D + b), g = v0 + half_s (2c + 4d half_s), g' = (c + 4d half_s) / D, where r is the end of the piece
+with the smaller D: so nothing cancels. See `autoseg.losses.curves.evaluate_piece`."""
+
+
+def table(curve: Curve, pieces: int) -> list[list[float]]:
+    """Return the numbers of a curve: a row for the values at the ends, then one for each piece.
+
+    A piece that was dropped leaves a row that no y reaches, so that all tables of a family have one shape.
+    """
+    rows = [[curve.start, curve.end, *[0.0] * (ROW - 2)]]
+    for u0, v0, a, b, c, d in curve.pieces:
+        r = u0 + b + a if a < 0 else u0
+        rows.append([u0, r, 1 - r, 4 * a, (b + 2 * a) ** 2 if a < 0 else b**2, b, v0, 2 * c, 4 * d])
+    unreached = [2.0, *rows[-1][1:]]
+    return rows + [unreached] * (pieces - len(curve.pieces))
+
+
+def evaluate(rows: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return g(y) and g'(y) for y in [0, 1], given the table of g; without autograd.
+
+    The numbers of the piece that y is in are picked one after the other, so that few maps are in memory at a time.
+    """
+    rows = rows.to(y.dtype)
+    later = [y >= row[0] for row in rows[2:]]
+
+    def pick(k: int) -> Tensor:
+        picked = rows[1, k]
+        for row, here in zip(rows[2:], later, strict=True):
+            picked = torch.where(here, row[k], picked)
+        return picked
+
+    root = (y - pick(1)).mul_(pick(3)).add_(pick(4)).clamp_(min=STEEP**2).sqrt_()
+    half_s = (y - pick(0)).div_(root + pick(5)).clamp_(max=0.5)
+    rise = half_s * pick(8)
+    slope = torch.add(rise, pick(7), alpha=0.5).div_(root)
+    value = rise.add_(pick(7)).mul_(half_s).add_(pick(6))
+    value = torch.where(y <= 0, rows[0, 0], value)
+    return torch.where(y >= 1, rows[0, 1], value), slope
+
+
+class Shaped(torch.autograd.Function):
+    """g(y), cut to [0, 1] first, with autograd."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, y: Tensor, rows: Tensor) -> Tensor:
+        """Return g(y)."""
+        value, slope = evaluate(rows, y.clamp(0, 1))
+        # the derivative of clamp is 1 at both ends
+        ctx.save_for_backward(slope.mul_((y >= 0) & (y <= 1)))
+        return value
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient by y."""
+        (slope,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        return gradient * slope, None

@@ -1,0 +1,162 @@
+"""The labels of a batch, and what losses derive from them: edges, bands, distances.
+
+On a CPU labels are checked at once. On a GPU a check would wait for the device: there a label that is no class's makes
+the loss NaN, and `LabelWatch` says later which label it was.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from autoseg.losses.kernels import device_labels
+from autoseg.metrics import counts
+from autoseg.metrics.conventions import Conventions
+
+NO_VOID = -(2**40)  # a number that is no label
+
+Made = TypeVar("Made")
+
+
+def eager_on_cpu(x: Tensor) -> bool:
+    """Return whether code may look at the values of a tensor: it is not on a GPU, nor traced by a compiler."""
+    return x.device.type == "cpu" and type(x) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
+
+
+def _once(make: Callable[..., Made]) -> Callable[..., Made]:
+    """Keep what a method of `Labels` returns for the next call with the same arguments."""
+
+    @functools.wraps(make)
+    def kept(labels: Labels, *arguments: Any) -> Made:
+        key = (make.__name__, *arguments)
+        if key not in labels._made:
+            labels._made[key] = make(labels, *arguments)
+        return labels._made[key]
+
+    return kept
+
+
+class Labels:
+    """The labels of a batch (N, H, W). What losses derive from them is made once: give one to all losses of a step.
+
+    >>> from autoseg import build_loss
+    >>> loss, logits = build_loss("published:BIoU"), torch.zeros(1, 2, 4, 4)
+    >>> target = Labels(torch.zeros(1, 4, 4, dtype=torch.long))
+    >>> loss(logits, target) + 0.4 * loss(logits, target)  # of a main and an auxiliary head
+    tensor(1.4000)
+
+    In all methods `void` is the label of void, or None. What they return has C, the number of classes, for void.
+    """
+
+    def __init__(self, target: Tensor) -> None:
+        self.target = target
+        self.eager = eager_on_cpu(target)
+        self._made: dict[Any, Any] = {}
+
+    @_once
+    def checked(self, classes: int, void: int | None) -> Tensor:
+        """Return the labels in the smallest type; a label that is no class's is an InputError. Waits for a GPU."""
+        return counts.label_map(self.target, classes, void, "target")
+
+    @_once
+    def safe(self, classes: int, void: int | None) -> tuple[Tensor, Tensor]:
+        """Return int64 labels, C also for labels that are no class's, and a factor: NaN if there are such, else 1."""
+        return device_labels.safe(self.target, classes, NO_VOID if void is None else void)
+
+    @_once
+    def plain(self) -> Tensor:
+        """Return the target in a type that kernels read."""
+        odd = self.target.dtype in (torch.bool, torch.uint16, torch.uint32, torch.uint64)
+        return self.target.long() if odd else self.target
+
+    @_once
+    def known(self, classes: int, void: int | None) -> Tensor:
+        """Return checked or safe labels, in int64."""
+        return self.checked(classes, void).long() if self.eager else self.safe(classes, void)[0]
+
+    def poison(self, loss: Tensor, classes: int, void: int | None) -> Tensor:
+        """Return the loss, or NaN if a label is no class's."""
+        return loss if self.eager else loss * self.safe(classes, void)[1].to(loss.dtype)
+
+    @_once
+    def edges(self, classes: int, void: int | None, mask_void: bool) -> Tensor:
+        """Return where a pixel of a class has another label in its 3x3 window; with `mask_void`, void is none."""
+        if not self.eager:
+            return device_labels.edges(self.safe(classes, void)[0], classes, mask_void)
+        labels = self.checked(classes, void)
+        return counts.edges(labels, classes, ~counts.differs(labels, classes) if mask_void else None)
+
+    @_once
+    def in_band(self, classes: int, void: int | None, radius: int, drop_background: bool) -> Tensor:
+        """Return the labels, void outside the band around boundaries in which BIoU is counted.
+
+        On a GPU, labels that are no class's stay as they are: the kernel finds them.
+        """
+        edge = self.edges(classes, void, False)
+        if not self.eager:
+            band = device_labels.band(self.safe(classes, void)[0], edge, radius, drop_background)
+            return torch.where(band, self.target.long(), NO_VOID if void is None else void)
+        labels = self.checked(classes, void)
+        conventions = Conventions(boundary_radius=radius, drop_background=drop_background)
+        return labels.masked_fill(~counts.band(labels, edge, conventions).bool(), classes)
+
+    @_once
+    def near_bits(self, classes: int, void: int | None, mask_void: bool, tolerance: int) -> Any:
+        """Return, as a bit for each class, where it has an edge within the tolerance: BITS classes in a map."""
+        edge = self.edges(classes, void, mask_void)
+        if not self.eager:
+            return device_labels.near_bits(self.safe(classes, void)[0], edge, classes, tolerance)
+        labels, firsts = self.checked(classes, void), range(0, classes, counts.BITS)
+        return [counts.dilate(counts.class_bits(labels, edge, first, classes), tolerance) for first in firsts]
+
+    @_once
+    def closeness(self, classes: int, void: int | None) -> Tensor:
+        """Return 1 - distance to the nearest edge / the greatest such distance, per image; 0 without an edge.
+
+        Void, with which crops are padded, makes no edge and is left out of the greatest distance.
+        """
+        edge = self.edges(classes, void, True)
+        if not self.eager:
+            return device_labels.closeness(self.safe(classes, void)[0], edge, classes)
+        import numpy as np
+        from scipy.ndimage import distance_transform_edt
+
+        maps = np.zeros(edge.shape)
+        for out, here, label in zip(maps, edge.numpy(), self.checked(classes, void).numpy(), strict=True):
+            distance = distance_transform_edt(~here) if here.any() else out
+            greatest = distance[label != classes].max(initial=0.0)
+            out[:] = np.clip(1 - distance / greatest, 0, 1) if greatest > 0 else here
+        return torch.from_numpy(maps)
+
+
+class LabelWatch:
+    """Remembers the least and the greatest label of many batches on their device, without waiting for it.
+
+    >>> watch = LabelWatch(num_classes=21)
+    >>> watch.see(torch.tensor([[[0, 21]]]))
+    >>> watch.check()
+    Traceback (most recent call last):
+    autoseg.errors.InputError: target: holds labels 21; expected 0..20 or 255 (void).
+    """
+
+    def __init__(self, num_classes: int, ignore_index: int | None = 255) -> None:
+        self.num_classes, self.ignore_index = num_classes, ignore_index
+        self.extremes: Tensor | None = None
+
+    def see(self, target: Tensor) -> None:
+        """Take in the labels of a batch."""
+        labels = target.long()
+        if self.ignore_index is not None:
+            labels = labels.masked_fill(labels == self.ignore_index, 0)
+        extremes = torch.stack(torch.aminmax(labels)) if labels.numel() else labels.new_zeros(2)
+        both = extremes if self.extremes is None else torch.cat([self.extremes, extremes])
+        self.extremes = torch.stack(torch.aminmax(both))
+
+    def check(self) -> None:
+        """Say what is wrong with the labels seen, as an InputError. Waits for the device."""
+        if self.extremes is not None:
+            counts.label_map(self.extremes.view(1, 1, -1), self.num_classes, self.ignore_index, "target")

@@ -1,0 +1,155 @@
+"""`surrogate.json`: a metric, the curves in its operators, and the conventions it is used with. No torch here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import ConfigDict, Field
+
+from autoseg.errors import InputError, located
+from autoseg.files import Document
+from autoseg.losses.curves import CurveSpace, as_numbers
+from autoseg.metrics import formula
+from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.formula import Layout
+
+
+class Surrogate(Document):
+    """A metric's formula with a curve in each of its operators: everything that defines a surrogate.
+
+    >>> s = Surrogate.make("mIoU")
+    >>> len(s.theta), s.control_points[:4]
+    (12, [0.25, 0.25, 0.5, 0.5])
+    """
+
+    model_config = ConfigDict(strict=True)
+
+    SCHEMA: ClassVar[str] = "autoseg/surrogate/1"
+
+    metric: str
+    family: Literal["bezier", "linear"]
+    layout: str
+    pieces: int = Field(ge=1)
+    monotone: bool = True
+    truth_table: bool = True
+    theta: list[float]
+    control_points: list[float]
+    conventions: Conventions = Conventions()
+    source: str = ""
+
+    @classmethod
+    def make(
+        cls,
+        metric: str,
+        theta: Sequence[float] | None = None,
+        control_points: Sequence[float] | None = None,
+        *,
+        family: str = "bezier",
+        layout: str | None = None,
+        pieces: int | None = None,
+        monotone: bool = True,
+        truth_table: bool = True,
+        conventions: Conventions | Mapping[str, Any] | None = None,
+        source: str = "",
+    ) -> Surrogate:
+        """Return the surrogate of theta, or of absolute control points, or, given neither, with identity curves.
+
+        `conventions` that are a mapping are changes to those that the metric's surrogate has in the release.
+        """
+        found = formula.get(metric)
+        name, arrangement, space = curve_space(found.name, family, layout, pieces, monotone, truth_table)
+        if theta is not None and control_points is not None:
+            raise InputError("both theta and control_points were given", expected="one of them")
+        count = len(arrangement.curves)
+        if theta is None and control_points is None:
+            theta = space.identity * count
+        if theta is not None:
+            values = as_numbers(theta, "theta")
+            points = [
+                x for part in _parts(values, count, space, "theta", found.name) for x in space.control_points(part)
+            ]
+        else:
+            assert control_points is not None
+            points = as_numbers(control_points, "control_points")
+            values = [
+                x for part in _parts(points, count, space, "control_points", found.name) for x in space.theta(part)
+            ]
+        assert space.pieces is not None
+        return cls(
+            metric=found.name,
+            family=space.family,  # type: ignore[arg-type]
+            layout=name,
+            pieces=space.pieces,
+            monotone=monotone,
+            truth_table=truth_table,
+            theta=values,
+            control_points=points,
+            conventions=conventions
+            if isinstance(conventions, Conventions)
+            else found.loss_conventions(**(conventions or {})),
+            source=str(source),
+        )
+
+    @property
+    def space(self) -> CurveSpace:
+        """The space that each of the curves is from."""
+        return CurveSpace(self.family, self.pieces, self.monotone, self.truth_table)
+
+    @property
+    def curves(self) -> dict[str, list[float]]:
+        """The absolute control points of each curve, by the curve's name."""
+        names = formula.get(self.metric).layout(self.layout).curves
+        parts = _parts(self.control_points, len(names), self.space, "control_points", self.metric)
+        return dict(zip(names, parts, strict=True))
+
+    @classmethod
+    def read(cls, content: Any, where: str | os.PathLike[str]) -> Self:
+        """Check what was read from a file: its keys, and that control points and theta belong together."""
+        read = super().read(content, where)
+        with located(where):
+            again = cls.make(
+                read.metric,
+                read.theta,
+                family=read.family,
+                layout=read.layout,
+                pieces=read.pieces,
+                monotone=read.monotone,
+                truth_table=read.truth_table,
+            )
+        if len(read.control_points) != len(again.control_points) or any(
+            not abs(a - b) <= 1e-6 for a, b in zip(read.control_points, again.control_points, strict=True)
+        ):
+            raise InputError(
+                "key 'control_points' does not belong to key 'theta'",
+                where=where,
+                expected=str([round(x, 6) for x in again.control_points]),
+            )
+        conventions = read.conventions
+        if "drop_background" not in conventions.model_fields_set:
+            conventions = again.conventions.replace(**conventions.model_dump(exclude_unset=True))
+        return read.model_copy(update={"metric": again.metric, "conventions": conventions})
+
+
+def curve_space(
+    metric: str, family: str, layout: str | None, pieces: int | None, monotone: bool, truth_table: bool
+) -> tuple[str, Layout, CurveSpace]:
+    """Return the name of the layout, the layout, and the space of each of its curves, for a metric."""
+    found = formula.get(metric)
+    arrangement = found.layout(layout)
+    name = layout or next(iter(found.layouts), "paper")
+    if pieces is None and family == "bezier":
+        pieces = arrangement.pieces
+    return name, arrangement, CurveSpace(family, pieces, monotone, truth_table)
+
+
+def _parts(numbers: Sequence[float], count: int, space: CurveSpace, what: str, metric: str) -> list[list[float]]:
+    each = len(space.names) if what == "theta" or space.bounded else len(space.names) - 1
+    if len(numbers) != count * each:
+        raise InputError(
+            f"has {len(numbers)} numbers",
+            where=f"{what} for {metric}",
+            expected=f"{count * each}: {each} for each of {count} {space.family} curve(s) with {space.pieces} piece(s)",
+        )
+    return [list(numbers[k * each : (k + 1) * each]) for k in range(count)]

@@ -1,0 +1,156 @@
+"""`SurrogateLoss`: 1 - a metric whose logic has a curve in each operator, as a search finds them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from autoseg.errors import InputError
+from autoseg.losses.formula_loss import FormulaLoss
+from autoseg.losses.published import published
+from autoseg.losses.surrogate import Surrogate
+from autoseg.metrics import formula
+from autoseg.metrics.conventions import Absent
+
+
+class SurrogateLoss(FormulaLoss):
+    """1 - the surrogate of a metric, for training: `loss(logits, target)` is a scalar, finite for all finite logits.
+
+    Args:
+        metric: one of the six, or one registered with `autoseg.register`.
+        theta: the relative parameters, as a search samples them; curve after curve.
+        control_points: instead of theta, the absolute control points, as published. Neither: identity curves.
+        family: "bezier" or "linear"; pieces: how many pieces a curve has (2 and 5 by default).
+        layout: which operand has which curve; for BF1 "release" (the default: four curves of one piece) or "paper".
+        monotone, truth_table: the two constraints; the paper's ablation drops them.
+        ignore_index: the label of void pixels; None: there are none.
+        tolerance, boundary_radius, mask_void: see `autoseg.metrics.conventions.Conventions`.
+        drop_background: leave class 0 out of BIoU's band and of BF1's mean; None: as the release's losses do (BIoU's
+            does, BF1's does not, though both metrics do).
+        has_background: whether class 0 of the data is a background. If not, it is never left out.
+        absent: what the mean does with classes absent from the batch, "skip" or "zero"; None: as the release does (zero
+            for mIoU, BIoU and mAcc, skip for the others).
+        sync: in distributed training, take the sums over the batches of all ranks (of the process group `group`). The
+            gradient is scaled so that averaging over ranks, as DistributedDataParallel does, gives that of the whole.
+        check_labels: check the labels of every batch on a GPU too, which waits for it. Else a label that is no class's
+            makes the loss NaN there; on a CPU labels are always checked.
+
+    `logits` are (N, C, H, W); with C = 1 the loss is binary, with the classes 1 - p and p, p = sigmoid(logit). `target`
+    is (N, H, W) of integer labels. Computes in float32 (or float64, if the logits are), under autocast too.
+
+    >>> import torch
+    >>> loss = SurrogateLoss.published("mIoU")
+    >>> logits = torch.zeros(2, 3, 8, 8, requires_grad=True)
+    >>> value = loss(logits, torch.zeros(2, 8, 8, dtype=torch.long))
+    >>> value.backward()
+    >>> round(value.item(), 4)
+    0.7652
+    """
+
+    def __init__(
+        self,
+        metric: str | Surrogate,
+        theta: Sequence[float] | None = None,
+        family: str = "bezier",
+        ignore_index: int | None = 255,
+        *,
+        control_points: Sequence[float] | None = None,
+        layout: str | None = None,
+        pieces: int | None = None,
+        monotone: bool = True,
+        truth_table: bool = True,
+        tolerance: int = 5,
+        boundary_radius: int = 5,
+        drop_background: bool | None = None,
+        mask_void: bool = False,
+        absent: Absent | None = None,
+        source: str = "",
+        has_background: bool = True,
+        sync: bool = False,
+        group: Any = None,
+        check_labels: bool = False,
+    ) -> None:
+        if isinstance(metric, Surrogate):
+            if theta is not None or control_points is not None:
+                raise InputError("a Surrogate has its own parameters", cure="give neither theta nor control_points")
+        else:
+            metric = Surrogate.make(
+                metric,
+                theta,
+                control_points,
+                family=family,
+                layout=layout,
+                pieces=pieces,
+                monotone=monotone,
+                truth_table=truth_table,
+                conventions={
+                    "tolerance": tolerance,
+                    "boundary_radius": boundary_radius,
+                    **({} if drop_background is None else {"drop_background": drop_background}),
+                    "mask_void": mask_void,
+                    "absent": absent,
+                },
+                source=source,
+            )
+        found = formula.get(metric.metric)
+        conventions = metric.conventions.replace(
+            absent=metric.conventions.absent or found.absent_in_loss,
+            drop_background=metric.conventions.drop_background and has_background,
+        )
+        super().__init__(
+            found,
+            found.layout(metric.layout).operands,
+            {name: metric.space.curve_of(points) for name, points in metric.curves.items()},
+            metric.pieces,
+            conventions,
+            ignore_index,
+            sync=sync,
+            group=group,
+            check_labels=check_labels,
+        )
+        self.surrogate = metric
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        ignore_index: int | None = 255,
+        has_background: bool = True,
+        sync: bool = False,
+    ) -> SurrogateLoss:
+        """Return the loss that a `surrogate.json` describes; `has_background` is said of the data it is used on."""
+        return cls(Surrogate.load(path), ignore_index=ignore_index, has_background=has_background, sync=sync)
+
+    @classmethod
+    def published(
+        cls,
+        name: str,
+        *,
+        ignore_index: int | None = 255,
+        has_background: bool = True,
+        sync: bool = False,
+        **changes: Any,
+    ) -> SurrogateLoss:
+        """Return a surrogate that the authors published; see `PUBLISHED` for the names.
+
+        `changes` are conventions (tolerance, boundary_radius, drop_background, mask_void, absent) other than the
+        release's.
+        """
+        found = published(name)
+        found = found.model_copy(update={"conventions": found.conventions.replace(**changes)})
+        return cls(found, ignore_index=ignore_index, has_background=has_background, sync=sync)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write this loss as `surrogate.json`."""
+        self.surrogate.save(path)
+
+    def extra_repr(self) -> str:
+        """Describe the loss in one line."""
+        s = self.surrogate
+        settings = ", ".join(f"{key}={value}" for key, value in self.conventions.model_dump().items())
+        return (
+            f"{s.metric}, family={s.family}, layout={s.layout}, theta={[round(x, 4) for x in s.theta]}, "
+            f"ignore_index={self.ignore_index}, {settings}"
+        )

@@ -1,0 +1,244 @@
+"""Counts of the paper's six metrics on integer label maps: pure functions, exact and fast.
+
+The counts are int64, add up over batches, processes and GPUs, and equal those of the authors' evaluator.
+`SegmentationMetrics` adds them up; the formulas of `autoseg.metrics.formula` turn them into scores.
+
+Two facts make the counting fast. A pixel can be an inner edge of its own class only, so the edges of all classes fit
+into one boolean map. A label can be a bit of an integer, so one running OR dilates the edges of 32 classes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autoseg.errors import InputError
+from autoseg.metrics.conventions import Conventions, whole_number
+
+Labels = Any  # numpy array, torch tensor, or what numpy turns into one
+
+
+Counts = dict[str, Tensor]
+
+
+BITS = 32  # classes dilated at once
+
+
+LABELS = "integer class labels"
+
+
+# ---- Label maps ----------------------------------------------------------------------------------------------------
+
+
+def label_map(labels: Labels, num_classes: int, ignore_index: int | None, what: str) -> Tensor:
+    """Check a label map and return it as (N, H, W), in the smallest type, with `num_classes` for void."""
+    if not isinstance(labels, Tensor):
+        try:
+            array = np.asarray(labels)
+        except ValueError as error:
+            raise InputError(f"is not an array ({error})", where=what, expected=LABELS) from None
+        if array.dtype.kind not in "iub":
+            raise InputError(f"has dtype {array.dtype}", where=what, expected=LABELS)
+        labels = torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    if labels.is_floating_point() or labels.is_complex():
+        raise InputError(f"has dtype {labels.dtype}", where=what, expected=LABELS)
+    if labels.ndim not in (2, 3) or 0 in labels.shape[-2:]:
+        raise InputError(f"has shape {tuple(labels.shape)}", where=what, expected="(H, W) or (N, H, W)")
+    if labels.dtype == torch.bool:
+        labels = labels.to(torch.uint8)
+    elif labels.dtype in (torch.uint16, torch.uint32, torch.uint64):
+        labels = labels.to(torch.int64)  # torch computes on few unsigned types
+    labels = labels.contiguous()
+    if labels.ndim == 2:
+        labels = labels.unsqueeze(0)
+    if labels.numel() == 0:
+        return labels.to(torch.uint8)
+    low, high = (int(value) for value in torch.aminmax(labels))
+    if low >= 0 and high <= 255:
+        labels = labels.to(torch.uint8)  # the tests below then cost next to nothing
+    kind = torch.uint8 if num_classes < 256 else torch.int32
+    if ignore_index is None or not low <= ignore_index <= high:
+        inside = labels
+    else:
+        named = differs(labels, ignore_index)
+        inside = labels * named
+        low, high = (int(value) for value in torch.aminmax(inside))
+    if low < 0 or high >= num_classes:
+        found = ", ".join(str(int(value)) for value in inside[(inside < 0) | (inside >= num_classes)].unique()[:5])
+        allowed = f"0..{num_classes - 1}" + ("" if ignore_index is None else f" or {ignore_index} (void)")
+        raise InputError(f"holds labels {found}", where=what, expected=allowed)
+    return inside.to(kind) if inside is labels else inside.to(kind).add_(~named, alpha=num_classes)
+
+
+def differs(labels: Tensor, value: int) -> Tensor:
+    """Return labels != value; torch vectorises the XOR, but not the comparison with a number."""
+    return (labels ^ value).bool()
+
+
+def check_ignore_index(ignore_index: int | None) -> int | None:
+    """Return the label of void as an int, or None."""
+    return None if ignore_index is None else whole_number(ignore_index, "ignore_index", least=None)
+
+
+# ---- Counting ------------------------------------------------------------------------------------------------------
+
+
+def confusion(pred: Tensor, target: Tensor, num_classes: int, band: Tensor) -> tuple[Tensor, Tensor]:
+    """Count label pairs of all pixels and of those in the band: two (C, C + 1) matrices, rows are the target's classes.
+
+    The last column counts the pixels where the prediction names no class. Pixels void in the target are not counted.
+    """
+    side = num_classes + 1
+    bins = 2 * side * side
+    code = band.to(_smallest_type(bins))
+    code = code.mul_(side).add_(target).mul_(side).add_(pred)
+    counts = torch.bincount(code.view(-1), minlength=bins).view(2, side, side)[:, :num_classes]
+    return counts.sum(0), counts[1]
+
+
+def edges(labels: Tensor, num_classes: int, void: Tensor | None = None) -> Tensor:
+    """Return where a pixel of a class has another label in its 3x3 window, as a boolean map.
+
+    The border of the image is no edge. A pixel of no class is another label, unless it is in the mask `void`.
+    """
+    low = high = _frame(labels)
+    if void is not None:  # raises no maximum and lowers no minimum, so it makes no edge
+        low = _frame(labels.masked_fill(void, num_classes))
+        high = _frame(labels.masked_fill(void, 0))
+    for dim in (-1, -2):
+        low, high = _window3(torch.minimum, low, dim), _window3(torch.maximum, high, dim)
+    edge = (low != high) & differs(labels, num_classes)
+    return edge if void is None else edge & ~void
+
+
+def _frame(labels: Tensor) -> Tensor:
+    """Repeat the outermost pixels once around the image."""
+    framed = labels.new_empty(len(labels), labels.shape[1] + 2, labels.shape[2] + 2)
+    framed[:, 1:-1, 1:-1] = labels
+    framed[:, 1:-1, 0], framed[:, 1:-1, -1] = labels[:, :, 0], labels[:, :, -1]
+    framed[:, 0], framed[:, -1] = framed[:, 1], framed[:, -2]
+    return framed
+
+
+def _window3(reduce: Any, x: Tensor, dim: int) -> Tensor:
+    size = x.shape[dim] - 2
+    out = reduce(x.narrow(dim, 0, size), x.narrow(dim, 1, size))
+    return reduce(out, x.narrow(dim, 2, size), out=out)
+
+
+def dilate(bits: Tensor, radius: int) -> Tensor:
+    """Return the OR over the square of `radius` around each pixel, by doubling: log2(radius) passes a side."""
+    for dim in (-1, -2):
+        size = bits.shape[dim]
+        reach = min(radius, size - 1)
+        if reach == 0:
+            continue
+        shape = list(bits.shape)
+        shape[dim] = size + 2 * reach
+        padded = bits.new_zeros(shape)
+        padded.narrow(dim, reach, size).copy_(bits)
+        bits, covered, window = padded, 1, 2 * reach + 1
+        while covered < window:
+            step = min(covered, window - covered)
+            rest = bits.shape[dim] - step
+            bits = bits.narrow(dim, 0, rest) | bits.narrow(dim, step, rest)
+            covered += step
+    return bits
+
+
+def band(target: Tensor, target_edge: Tensor, conventions: Conventions) -> Tensor:
+    """Return, as 0 and 1 (uint8), the band around the target's edges in which BIoU is counted."""
+    seeds = target_edge & target.bool() if conventions.drop_background else target_edge
+    return dilate(seeds.view(torch.uint8), conventions.boundary_radius)
+
+
+def boundary_matches(
+    pred: Tensor, target: Tensor, pred_edge: Tensor, target_edge: Tensor, num_classes: int, tolerance: int
+) -> Counts:
+    """Count, per class, the edge pixels of each map and those near an edge of the same class in the other map."""
+    matched_pred, matched_target = torch.zeros_like(pred_edge), torch.zeros_like(target_edge)
+    for first in range(0, num_classes, BITS):
+        pred_bits = class_bits(pred, pred_edge, first, num_classes)
+        target_bits = class_bits(target, target_edge, first, num_classes)
+        matched_pred |= (dilate(target_bits, tolerance) & pred_bits).bool()
+        matched_target |= (dilate(pred_bits, tolerance) & target_bits).bool()
+    # One histogram of both maps' states: 0 no edge, then for each class an unmatched and a matched edge.
+    states = 2 * num_classes + 2
+    code = torch.zeros_like(pred, dtype=_smallest_type(states * states))
+    for labels, edge, matched in ((pred, pred_edge, matched_pred), (target, target_edge, matched_target)):
+        state = labels.to(code.dtype).mul_(2).add_(matched).add_(2).mul_(edge)
+        code = code.mul_(states).add_(state)
+    joint = torch.bincount(code.view(-1), minlength=states * states).view(states, states)
+    of_pred, of_target = (joint.sum(1 - axis)[2:].view(-1, 2) for axis in (0, 1))
+    return {
+        "n_pred_edge": of_pred.sum(1),
+        "matched_pred": of_pred[:, 1],
+        "n_target_edge": of_target.sum(1),
+        "matched_target": of_target[:, 1],
+    }
+
+
+def class_bits(labels: Tensor, edge: Tensor, first: int, num_classes: int) -> Tensor:
+    """Return, at edge pixels of the classes first .. first + BITS - 1, the bit of their class."""
+    width = min(num_classes - first, BITS)
+    kind = torch.uint8 if width <= 8 else torch.int16 if width <= 16 else torch.int32
+    if num_classes > BITS:
+        edge = edge & ~differs(labels // BITS, first // BITS)
+        labels = labels % BITS
+    return torch.bitwise_left_shift(edge.to(kind), labels.to(kind))
+
+
+def _smallest_type(bins: int) -> torch.dtype:
+    return torch.int16 if bins < 2**15 else torch.int32 if bins < 2**31 else torch.int64
+
+
+def count(
+    pred: Tensor,
+    target: Tensor,
+    num_classes: int,
+    conventions: Conventions,
+    *,
+    bands: bool = True,
+    matches: bool = True,
+) -> Counts:
+    """Count everything the six metrics need from checked label maps (N, H, W); see `SegmentationMetrics.counts`.
+
+    Without `bands` BIoU's counts are left out, without `matches` BF1's.
+    """
+    target_edge = edges(target, num_classes) if bands or matches else None
+    around = band(target, cast(Tensor, target_edge), conventions) if bands else torch.zeros_like(target)
+    total, boundary = confusion(pred, target, num_classes, around)
+    counts = {"confusion": total}
+    if bands:
+        counts["boundary_confusion"] = boundary
+    if matches:
+        void = ~differs(target, num_classes) if conventions.mask_void else None
+        if void is not None:
+            target_edge = edges(target, num_classes, void)
+        pred_edge = edges(pred, num_classes, void)
+        counts |= boundary_matches(
+            pred, target, pred_edge, cast(Tensor, target_edge), num_classes, conventions.tolerance
+        )
+    return counts
+
+
+# ---- From counts to the sums of the formulas -----------------------------------------------------------------------
+
+
+def _overlap_sums(matrix: Tensor) -> dict[str, Tensor]:
+    matrix = matrix.double()
+    inter, target = matrix.diagonal(), matrix.sum(1)
+    return {"inter": inter, "hit": inter, "target": target, "union": target + matrix[:, :-1].sum(0) - inter}
+
+
+def kernel_sums(name: str, counts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the sums that the formula of one of the six metrics takes, out of the counts."""
+    if name == "BF1":
+        keys = {"pred": "n_pred_edge", "target": "n_target_edge"}
+        keys |= {key: key for key in ("matched_pred", "matched_target")}
+        return {key: counts[source].double() for key, source in keys.items()}
+    return _overlap_sums(counts["boundary_confusion" if name == "BIoU" else "confusion"])

@@ -1,0 +1,166 @@
+"""The arguments of every command that the pipeline runs, quoted for the shell.
+
+A job has just those that its result depends on, so that Snakemake runs it again when one of them changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+from pydantic import BaseModel
+
+from autoseg.files import checksum
+from autoseg.losses.names import searches_of
+from autoseg.metrics.conventions import Conventions
+from autoseg.pipeline.config import Pipeline
+from autoseg.pipeline.layout import Layout
+from autoseg.pipeline.outputs import Figure, GalleryFigure, Run
+from autoseg.pipeline.sections import Proxy, Retraining
+from autoseg.search.space import decisive, self_contained
+from autoseg.training.settings import Training
+
+
+def options(pairs: Mapping[str, Any], option: str = "--set") -> str:
+    """Return KEY=VALUE settings as quoted arguments, sorted.
+
+    >>> options({"iterations": 2, "crop": (8, 8)})
+    "--set 'crop=[8, 8]' --set iterations=2"
+    """
+    return " ".join(f"{option} {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in sorted(pairs.items()))
+
+
+def flags(pairs: Mapping[str, Any]) -> str:
+    """Return options of a command as quoted arguments: true is the bare flag, and a list repeats it.
+
+    >>> flags({"train": 10, "leave_out_copies": True, "root": "my data"})
+    "--leave-out-copies --root 'my data' --train 10"
+    >>> flags({"split": {"train": "a.txt", "val": "b.txt"}})
+    '--split train=a.txt --split val=b.txt'
+    """
+    words: list[str] = []
+    for key, value in sorted(pairs.items()):
+        flag = "--" + key.replace("_", "-")
+        if isinstance(value, Mapping):
+            value = [f"{name}={place}" for name, place in value.items()]
+        if value is True:
+            words.append(flag)
+        elif value is not False and value is not None:
+            for item in value if isinstance(value, list) else [value]:
+                words += [flag, str(item)]
+    return shlex.join(words)
+
+
+def as_argument(part: BaseModel, **options: Any) -> str:
+    """Return a part of a config as JSON for a command, in the config's own order: that of a figure's columns.
+
+    >>> from autoseg.pipeline.outputs import Row
+    >>> as_argument(Row(loss="ce", label="CE"), exclude_defaults=True)
+    '{"loss": "ce", "label": "CE"}'
+    """
+    return json.dumps(part.model_dump(mode="json", **options), ensure_ascii=False)
+
+
+@cache
+def weights_checksum(path: str | None) -> str | None:
+    """Return the checksum of a file of weights: a name may come to mean another file."""
+    return checksum(path) if path and os.path.isfile(path) else None
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of the jobs of a config."""
+
+    pipeline: Pipeline
+    layout: Layout
+
+    @cached_property
+    def machine(self) -> str:
+        """How and where a training runs, which changes no result."""
+        return options({"device": self.pipeline.device, "workers": self.pipeline.workers})
+
+    def prepare(self, dataset: str, crop: int) -> str:
+        """Return the arguments of `autoseg prepare` for a cache of this crop."""
+        plan = self.pipeline.datasets[dataset]
+        return f"{plan.kind} {flags({**plan.options, 'proxy_size': crop})}"
+
+    def split(self, dataset: str, seed: int | None = None) -> str:
+        """Return the arguments of `autoseg split`; with a seed, for searches of that seed."""
+        seed = self.pipeline.split_seed(dataset) if seed is None else seed
+        return flags({"hold_out": self.pipeline.datasets[dataset].hold_out, "seed": seed})
+
+    # A search has hundreds of jobs with the same arguments: they are made once.
+    @cached_property
+    def search(self) -> dict[str, str]:
+        """The settings of a search as JSON, by its name."""
+        found = {name: self_contained(self.pipeline.search(name)) for name in self.pipeline.searches}
+        return {name: as_argument(search, exclude_defaults=True) for name, search in found.items()}
+
+    @cached_property
+    def ask(self) -> dict[str, str]:
+        """Those settings that decide a search's proposals, by its name; the number of steps may be none of them."""
+        return {name: as_argument(decisive(self.pipeline.search(name))) for name in self.pipeline.searches}
+
+    @cached_property
+    def trials(self) -> dict[str, dict[str, str | None]]:
+        """The arguments of the trials of a search, by its name, and the checksum of the weights they start from."""
+        found: dict[str, dict[str, str | None]] = {}
+        for name, plan in self.pipeline.searches.items():
+            proxy, settings = self.pipeline.proxies[plan.proxy], self.pipeline.proxy_training(name)
+            task = self._task(plan.dataset, proxy, settings, self.pipeline.search(name).conventions)
+            if (seed := self.pipeline.hold_out_seed(name)) is not None:
+                task += f" {flags({'split': self.layout.split(plan.dataset, seed)})}"
+            found[name] = {
+                "arguments": f"{shlex.quote(self.layout.search(name))} {task}",
+                "weights": weights_checksum(proxy.weights),
+            }
+        return found
+
+    def train(self, run: str) -> str:
+        """Return the arguments of `autoseg train`: its loss, and what it trains on."""
+        wanted = self.pipeline.runs[run]
+        searched = {name: self.layout.surrogate(name) for name in searches_of(wanted.loss)}
+        source = self.pipeline.retrainings[wanted.retraining].source
+        return f"{flags({'loss': wanted.loss, 'searched': searched, 'source': source})} {self._run_task(wanted)}"
+
+    def evaluate(self, run: str) -> str:
+        """Return the arguments of `autoseg evaluate`."""
+        wanted = self.pipeline.runs[run]
+        return f"{self._window(wanted.retraining)} {self._run_task(wanted)}".lstrip()
+
+    def figure(self, figure: Figure) -> str:
+        """Return the arguments of `autoseg figure`."""
+        window = self._window(figure.retraining) if isinstance(figure, GalleryFigure) else ""
+        return f"--figure {shlex.quote(as_argument(figure))} {window}".rstrip()
+
+    def report(self, configfiles: Sequence[str | os.PathLike[str]], keys: Mapping[str, Any]) -> str:
+        """Return how Snakemake was told the config, for the commands that the report shows."""
+        files = " ".join(os.path.relpath(path) for path in configfiles)
+        return flags({"config_file": files or None, "set": dict(keys)})
+
+    def _run_task(self, run: Run) -> str:
+        settings = self.pipeline.run_training(run.retraining, run.seed)
+        how, dataset = self.pipeline.retrainings[run.retraining], self.pipeline.datasets[run.dataset]
+        task = self._task(run.dataset, how, settings, dataset.metric_conventions)
+        return f"{task} {options(dataset.loss_conventions.changes, '--loss-convention')}".rstrip()
+
+    def _task(self, dataset: str, how: Proxy | Retraining, settings: Training, conventions: Conventions) -> str:
+        """Return what describes a training on a data set."""
+        decisive = {key: value for key, value in settings.decisive.items() if value is not None}
+        return " ".join(
+            [
+                flags({"data": self.layout.data(dataset), "network": how.network, "weights": how.weights}),
+                options(decisive),
+                options(conventions.model_dump(exclude_none=True), "--convention"),
+            ]
+        )
+
+    def _window(self, retraining: str) -> str:
+        """Return the sliding window of an evaluation."""
+        size = self.pipeline.retrainings[retraining].window
+        return f"--window {size[0]} {size[1]}" if size else ""

@@ -1,0 +1,201 @@
+"""The pipeline's config: which tables are wanted, and the data sets, searches and runs that stand behind them.
+
+You name tables; tables name runs (a network trained with a loss); losses name searches; searches name data sets. This
+module checks that the sections fit together, and fills in what they leave out. It knows nothing of Snakemake, and
+imports neither torch nor optuna.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from autoseg.errors import InputError, located, unknown
+from autoseg.files import Part, parse, to_json
+from autoseg.losses.names import check_loss
+from autoseg.pipeline.outputs import Figure, Name, Run, Table
+from autoseg.pipeline.sections import Dataset, Proxy, Retraining, SearchPlan
+from autoseg.search.settings import Search
+from autoseg.search.space import search_space
+from autoseg.training.settings import Training
+
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+
+
+class Pipeline(Part):
+    """A whole config."""
+
+    name: Name = Field(description="results go to results/<name>/")
+    preset: Literal["paper", "release"] | None = Field(
+        default=None, description="whose settings searches, proxies and retrainings have where they name none"
+    )
+    seed: int = Field(default=0, ge=0, description="of splits, synthetic images, searches and runs that name none")
+    plugins: list[str] = Field(default=[], description="modules to import first: they register metrics")
+    datasets: dict[Name, Dataset] = Field(description="images, and which of them are held out")
+    proxies: dict[Name, Proxy] = Field(default={}, description="what searches train")
+    searches: dict[Name, SearchPlan] = Field(default={}, description="losses to search")
+    retrainings: dict[Name, Retraining] = Field(description="how networks are trained with the losses")
+    tables: dict[Name, Table] = Field(min_length=1, description="what is wanted; all else follows")
+    figures: dict[Name, Figure] = Field(default={}, description="what is wanted to look at")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where trainings run")
+    threads: int = Field(default=1, ge=1, description="CPU threads of a training; another number, other last digits")
+    workers: int = Field(default=2, ge=0, description="processes that load data for a training")
+
+    # --------------------------------------------------------------------------------------------------------- checks
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Pipeline:
+        self._check_names()
+        for name in self.retrainings:
+            self._check_batch(name)
+        for name, plan in self.searches.items():
+            with located(f"searches.{name}"):
+                _known("dataset", plan.dataset, self.datasets)
+                _known("proxy", plan.proxy, self.proxies)
+            self.proxy_training(name)
+        self._check_searches()
+        for name, table in self.tables.items():
+            with located(f"tables.{name}"):
+                self._check_runs(table.runs)
+        for name, figure in self.figures.items():
+            with located(f"figures.{name}"):
+                self._check_figure(figure)
+        self._check_folders()
+        return self
+
+    def _check_names(self) -> None:
+        names = [("name", self.name)]
+        for kind in ("datasets", "proxies", "searches", "retrainings", "tables", "figures"):
+            names += [(kind, name) for name in getattr(self, kind)]
+        for where, name in names:
+            if not _NAME.match(name):
+                expected = "letters, digits, dots, dashes and underscores only"
+                raise InputError(f"the name '{name}'", where=where, expected=expected)
+
+    def _check_batch(self, retraining: Name) -> None:
+        settings, processes = self.run_training(retraining, 0), self.retrainings[retraining].processes
+        if settings.batch_size % (processes * settings.accumulate):
+            what = f"{settings.batch_size} images cannot be shared by {processes} processes"
+            where = f"retrainings.{retraining}: training.batch_size"
+            raise InputError(f"{what} in {settings.accumulate} parts each", where=where)
+
+    def _check_searches(self) -> None:
+        """Refuse curves to start from that are not there, and two searches that are one."""
+        seen: dict[str, Name] = {}
+        for name, plan in self.searches.items():
+            search = self.search(name)
+            with located(f"searches.{name}.search"):
+                search_space(search)
+            key = to_json([plan.dataset, plan.proxy, search.model_dump(exclude={"name"})])
+            if seen.setdefault(key, name) != name:
+                what = f"the same search as '{seen[key]}'"
+                raise InputError(what, where=f"searches.{name}", cure="leave one out, or change a seed")
+
+    def _check_runs(self, runs: list[Run]) -> None:
+        for run in runs:
+            _known("dataset", run.dataset, self.datasets)
+            _known("retraining", run.retraining, self.retrainings)
+            with located(f"loss '{run.loss}'"):
+                check_loss(run.loss, self.searches)
+
+    def _check_figure(self, figure: Figure) -> None:
+        self._check_runs(figure.runs)
+        for search in figure.shown_searches:
+            _known("search", search, self.searches)
+        if figure.shown_table is not None:
+            _known("table", figure.shown_table, self.tables)
+            if not self.tables[figure.shown_table].hours:
+                what = f"the table '{figure.shown_table}' has no hours to show"
+                raise InputError(what, where="table", cure="set `hours: true` in it")
+
+    def _check_folders(self) -> None:
+        """Refuse two runs that would share a folder."""
+        seen: dict[str, Run] = {}
+        for run in self._all_runs():
+            if seen.setdefault(run.name, run) != run:
+                what = f"the losses '{run.loss}' and '{seen[run.name].loss}' are the same"
+                raise InputError(what, cure="write them alike")
+
+    # ------------------------------------------------------------------------------------------- what is filled in
+
+    def search(self, name: Name) -> Search:
+        """Return the settings of a search."""
+        return self._searches[name]
+
+    @cached_property
+    def _searches(self) -> dict[Name, Search]:
+        found = {}
+        for name, plan in self.searches.items():
+            given = plan.search.model_dump()
+            dataset = self.datasets[plan.dataset]
+            conventions = {**dataset.metric_conventions.model_dump(), **given.get("conventions", {})}
+            in_loss = {**dataset.loss_conventions.changes, **given.get("loss_conventions", {})}
+            own = {"conventions": conventions, "loss_conventions": in_loss, "name": name}
+            content = {**self._preset_settings(given), **given, **own}
+            found[name] = parse(Search, content, f"searches.{name}.search")
+        return found
+
+    def _preset_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the preset says of a search: its PPO2, as many trials for other samplers, and BF1's curves."""
+        if self.preset is None:
+            return {}
+        # The release has a curve for each operand of BF1's edges; the paper one for each operator, as in all metrics. A
+        # search that states its preset has that one's: those of linear curves are the paper's, as none were released.
+        layout = {"layout": "paper"} if given.get("preset", self.preset) == "paper" else {}
+        if given.get("sampler", "ppo2") == "ppo2":
+            return {"preset": self.preset, **layout}
+        ppo2 = Search(metric="mIoU", preset=self.preset)
+        return {"steps": ppo2.total_steps, "trials_per_step": ppo2.settings.trials_per_step, **layout}
+
+    def proxy_training(self, search: Name) -> Training:
+        """Return the training settings of a search's trials."""
+        plan = self.searches[search]
+        size = self.proxies[plan.proxy].size or self.datasets[plan.dataset].proxy_size
+        seed = self.search(search).seed
+        with located(f"proxies.{plan.proxy}"):
+            return self._training(self.proxies[plan.proxy], crop=(size, size), short_side=size, seed=seed)
+
+    def split_seed(self, dataset: Name) -> int:
+        """Return the seed of a data set's split."""
+        stated = self.datasets[dataset].split_seed
+        return self.seed if stated is None else stated
+
+    def hold_out_seed(self, search: Name) -> int | None:
+        """Return the seed of a search's own hold-out; None: it is that of the data set's split."""
+        seed = self.search(search).seed
+        shared = self.datasets[self.searches[search].dataset].split_seed is not None or seed == self.seed
+        return None if shared else seed
+
+    def run_training(self, retraining: Name, seed: int) -> Training:
+        """Return the training settings of a run."""
+        with located(f"retrainings.{retraining}"):
+            return self._training(self.retrainings[retraining], seed=seed)
+
+    def _training(self, how: Proxy | Retraining, **fitting: Any) -> Training:
+        protocol = how.protocol.replace("{preset}", self.preset or "paper")
+        machine = {"device": self.device, "threads": self.threads, "workers": self.workers}
+        return Training.of_protocol(protocol, **{**machine, **fitting, **how.training.model_dump()})
+
+    # ----------------------------------------------------------------------------------------------------------- runs
+
+    @cached_property
+    def runs(self) -> dict[str, Run]:
+        """Every run behind the tables and figures, by its folder."""
+        return {run.name: run for run in self._all_runs()}
+
+    def _all_runs(self) -> Iterator[Run]:
+        for output in (*self.tables.values(), *self.figures.values()):
+            yield from output.runs
+
+    def chunks(self, name: Name, trials: int) -> int:
+        """Return into how many jobs so many trials of a search are shared out."""
+        return -(-trials // self.searches[name].trials_per_job)
+
+
+def _known(where: str, name: str, among: Mapping[str, Any]) -> None:
+    if name not in among:
+        raise unknown("name", name, among, where=where)

@@ -1,0 +1,122 @@
+"""Every path below results/<name>/, in one place: for the rules, the report, `autoseg resume` and the first checks.
+
+A name may be a wildcard of Snakemake's: `layout.surrogate("{search}")` is the pattern of what
+`layout.surrogate("mIoU")` is one of. So paths are text here, and folders and files are spelled once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+def step_name(step: int) -> str:
+    """Return the folder of a search's step.
+
+    >>> step_name(3)
+    'step-003'
+    """
+    return f"step-{step:03d}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The results of one config.
+
+    >>> Layout.named("demo").scores("scenes/small/ce/seed-0")
+    'results/demo/runs/scenes/small/ce/seed-0/scores.json'
+    """
+
+    folder: str
+
+    @classmethod
+    def named(cls, name: str) -> Layout:
+        """Return where the results of a config of this name are, seen from the project's folder."""
+        return cls(f"results/{name}")
+
+    # ------------------------------------------------------------------------------------------------------ data sets
+
+    def data(self, dataset: str) -> str:
+        """Return the folder of a prepared data set."""
+        return f"{self.folder}/data/{dataset}"
+
+    def index(self, dataset: str) -> str:
+        """Return the file that is there once a data set is prepared."""
+        return f"{self.data(dataset)}/index.json"
+
+    def cache(self, dataset: str, short_side: int | str) -> str:
+        """Return the file that is there once a data set is packed with this short side."""
+        return f"{self.data(dataset)}/cache-{short_side}.json"
+
+    def split(self, dataset: str, seed: int | str | None = None) -> str:
+        """Return which images are trained on, held out and validated on; with a seed, for searches of that seed."""
+        return f"{self.data(dataset)}/split{'' if seed is None else f'-{seed}'}.json"
+
+    # ------------------------------------------------------------------------------------------------------- searches
+
+    @property
+    def searches(self) -> str:
+        """The folder of all searches."""
+        return f"{self.folder}/searches"
+
+    def search(self, search: str) -> str:
+        """Return the folder of a search: that of `autoseg.search.folder.Folder`."""
+        return f"{self.searches}/{search}"
+
+    def proposals(self, search: str, step: str) -> str:
+        """Return the proposals of a step; `step` is its folder: step-001, ..., or rescore."""
+        return f"{self.search(search)}/{step}/proposals.json"
+
+    def chunk(self, search: str, step: str, chunk: int | str, parts: int | str) -> str:
+        """Return the file that is there once one of a step's jobs has scored its trials."""
+        return f"{self.search(search)}/{step}/chunk-{chunk}-of-{parts}.json"
+
+    def surrogate(self, search: str) -> str:
+        """Return the surrogate that a search selects."""
+        return f"{self.search(search)}/surrogate.json"
+
+    # ----------------------------------------------------------------------------------------------------------- runs
+
+    @property
+    def runs(self) -> str:
+        """The folder of all runs."""
+        return f"{self.folder}/runs"
+
+    def run(self, run: str) -> str:
+        """Return the folder of a run; `run` is `autoseg.pipeline.outputs.Run.name`."""
+        return f"{self.runs}/{run}"
+
+    def trained(self, run: str) -> str:
+        """Return the file that is there once a run is trained."""
+        return f"{self.run(run)}/run.json"
+
+    def scores(self, run: str) -> str:
+        """Return the scores of a run."""
+        return f"{self.run(run)}/scores.json"
+
+    # --------------------------------------------------------------------------------------- tables, figures, the rest
+
+    def table(self, table: str, suffix: str = "") -> str:
+        """Return a table's file; without a suffix, what all its files begin with."""
+        return f"{self.folder}/tables/{table}{suffix}"
+
+    def figure(self, figure: str, suffix: str = "") -> str:
+        """Return a figure's file; without a suffix, what all its files begin with."""
+        return f"{self.folder}/figures/{figure}{suffix}"
+
+    @property
+    def report(self) -> str:
+        """The report."""
+        return f"{self.folder}/report.html"
+
+    @property
+    def logs(self) -> str:
+        """The folder of the logs of all jobs, and of their times and memory."""
+        return f"{self.folder}/logs"
+
+    def log(self, job: str) -> str:
+        """Return what a job's command printed; the first part of `job` is the stage it belongs to."""
+        return f"{self.logs}/{job}.log"
+
+    def benchmark(self, job: str) -> str:
+        """Return what a job took."""
+        return f"{self.logs}/{job}.tsv"

@@ -1,0 +1,266 @@
+"""The sections of a config that say what is wanted: tables, figures, and the runs that both are made of.
+
+A new kind of figure is one class here, and the function in `autoseg.report.figures` that draws it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from autoseg.errors import InputError, unknown
+from autoseg.files import Part
+from autoseg.losses.names import check_loss, parse_loss, searches_of
+from autoseg.metrics import formula
+from autoseg.metrics.formula import METRICS
+
+Name = str
+
+SCORE_TABLES = ("main", "datasets", "networks", "constraints", "proxies", "linear")
+"""The paper's tables of scores, in its order; `autoseg.report.published` has their numbers."""
+
+
+def _or_loss(schema: dict[str, Any]) -> None:
+    """Add to the JSON schema that a plain loss stands for a row."""
+    row = dict(schema)
+    schema.clear()
+    schema["anyOf"] = [{"type": "string", "description": "a loss"}, row]
+
+
+class Row(Part):
+    """A row of a table: a loss, under a label."""
+
+    model_config = ConfigDict(json_schema_extra=_or_loss)
+
+    loss: str = Field(
+        description="see `autoseg.build_loss`; also searched:<search>, where {searches} is the column's own"
+    )
+    label: str | None = Field(default=None, description="how the row is called; null: the loss")
+    about: list[str] = Field(default=[], description="what stands in the table's `about` columns")
+    target: list[str] = Field(default=[], description="the metrics that the loss aims at; [] : derived from its name")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_loss(cls, content: Any) -> Any:
+        return {"loss": content} if isinstance(content, str) else content
+
+
+class Columns(Part):
+    """Columns of a table: where its losses are trained and scored."""
+
+    dataset: Name = Field(description="one of `datasets`")
+    retraining: Name = Field(description="one of `retrainings`")
+    label: str = Field(default="", description="what stands above the columns")
+    searches: str = Field(default="", description="what {searches} in a row's loss stands for here")
+
+    def loss(self, row: Row) -> str:
+        """Return a row's loss in these columns.
+
+        >>> Columns(dataset="voc", retraining="r101", searches="voc").loss(Row(loss="searched:{searches}-mIoU"))
+        'searched:voc-mIoU'
+        """
+        return row.loss.replace("{searches}", self.searches)
+
+
+class Run(NamedTuple):
+    """A run: a loss trained on a data set; `name` is its folder below results/<name>/runs."""
+
+    dataset: Name
+    retraining: Name
+    loss: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The run's folder.
+
+        >>> Run("voc", "r101", "published:mIoU + 0.5 * searched:biou", 0).name
+        'voc/r101/published-mIoU_0.5xsearched-biou/seed-0'
+        """
+        plain = re.sub(r"\s*\*\s*", "x", re.sub(r"\s\+\s", "_", self.loss.strip())).replace(":", "-").replace("/", "-")
+        return f"{self.dataset}/{self.retraining}/{re.sub(r'[^A-Za-z0-9._-]', '-', plain)}/seed-{self.seed}"
+
+
+_ONE_BLOCK = ("dataset", "retraining", "searches")  # of `Columns`, in a table with a single block of them
+
+
+def _or_one_block(schema: dict[str, Any]) -> None:
+    """Add to the JSON schema that a table with one block of columns has the keys of the block itself."""
+    columns = Columns.model_json_schema()["properties"]
+    for key in _ONE_BLOCK:
+        schema["properties"][key] = {**columns[key], "description": "for a single block of columns"}
+    schema["required"] = ["rows"]
+
+
+class Table(Part):
+    """A table: losses as rows, metrics as columns, once for each data set and retraining it compares."""
+
+    model_config = ConfigDict(json_schema_extra=_or_one_block)
+
+    title: str = ""
+    columns: list[Columns] = Field(min_length=1, description="data sets and retrainings, side by side")
+    rows: list[Row] = Field(min_length=1, description="losses; a plain name stands for {loss: name}")
+    metrics: list[str] = Field(default=list(METRICS), min_length=1, description="which scores to show")
+    about: list[str] = Field(default=[], description="columns that describe the rows, in words")
+    hours: bool = Field(default=False, description="show the hours that the search behind each row took")
+    seeds: list[int] = Field(default=[0], min_length=1, description="one run for each; the table shows the mean")
+    paper: str | None = Field(default=None, description="the paper's table to set beside, see docs/tables.md")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_block(cls, content: Any) -> Any:
+        """Take `dataset` and `retraining` for a single block of columns."""
+        if not isinstance(content, Mapping) or "columns" in content or not {"dataset", "retraining"} & set(content):
+            return content
+        rest = {key: value for key, value in content.items() if key not in _ONE_BLOCK}
+        return {**rest, "columns": [{key: content[key] for key in _ONE_BLOCK if key in content}]}
+
+    @field_validator("metrics")
+    @classmethod
+    def _known_metrics(cls, values: list[str]) -> list[str]:
+        return [formula.get(value).name for value in values]
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds(cls, values: list[int]) -> list[int]:
+        if min(values) < 0 or len(set(values)) != len(values):
+            raise InputError(f"found {values}", expected="different whole numbers, 0 or more")
+        return values
+
+    @model_validator(mode="after")
+    def _described(self) -> Table:
+        if self.paper is not None and self.paper not in SCORE_TABLES:
+            raise unknown("table of the paper", self.paper, SCORE_TABLES, where="paper")
+        for row in self.rows:
+            if len(row.about) != len(self.about):
+                what = f"the row '{row.label or row.loss}' has {len(row.about)}"
+                raise InputError(what, where="rows: about", expected=f"one text for each of {self.about}")
+        return self
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs behind the table, column by column."""
+        return [
+            Run(block.dataset, block.retraining, block.loss(row), seed)
+            for block in self.columns
+            for row in self.rows
+            for seed in self.seeds
+        ]
+
+
+class _Figure(Part):
+    """What all kinds of figures have; a kind names what it is drawn from."""
+
+    title: str = ""
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs that are shown."""
+        return []
+
+    @property
+    def shown_searches(self) -> list[Name]:
+        """The searches that are shown."""
+        return []
+
+    @property
+    def shown_table(self) -> Name | None:
+        """The table whose hours are shown."""
+        return None
+
+
+class SearchFigure(_Figure):
+    """The best average score up to each step, one line for each group of searches, its repeats as a band."""
+
+    kind: Literal["searches"]
+    lines: dict[str, list[Name]] = Field(min_length=1, description="label -> searches, the repeats of one another")
+
+    @property
+    def shown_searches(self) -> list[Name]:
+        """The searches of all lines."""
+        return [search for searches in self.lines.values() for search in searches]
+
+
+class CurveFigure(_Figure):
+    """The curves g of searched losses against the identity."""
+
+    kind: Literal["curves"]
+    searches: list[Name] = Field(min_length=1)
+
+    @property
+    def shown_searches(self) -> list[Name]:
+        """The searches."""
+        return self.searches
+
+
+class SurrogateFigure(_Figure):
+    """The curves g of one loss with their control points, and the logic that they make."""
+
+    kind: Literal["surrogate"]
+    loss: str = Field(description="published:<name>, naive:<metric> or searched:<search>; no sum")
+
+    @field_validator("loss")
+    @classmethod
+    def _one_surrogate(cls, value: str) -> str:
+        check_loss(value)
+        terms = parse_loss(value)
+        if len(terms) > 1 or terms[0].kind in ("hand-made", "file"):
+            raise InputError(f"found '{value}'", expected="one surrogate, such as published:mIoU")
+        return value
+
+    @property
+    def shown_searches(self) -> list[Name]:
+        """The search of a searched loss."""
+        return searches_of(self.loss)
+
+
+class _RunFigure(_Figure):
+    dataset: Name
+    retraining: Name
+    losses: dict[str, str] = Field(min_length=1, description="label -> loss")
+    seed: int = 0
+
+    @property
+    def runs(self) -> list[Run]:
+        """One run for each loss."""
+        return [Run(self.dataset, self.retraining, loss, self.seed) for loss in self.losses.values()]
+
+
+class GalleryFigure(_RunFigure):
+    """Validation images as the networks of several losses see them, beside the ground truth."""
+
+    kind: Literal["gallery"]
+    images: int = Field(default=4, ge=1, description="how many, evenly spread over the validation set")
+
+
+class ClassFigure(_RunFigure):
+    """A metric's score of every class, one bar for each loss."""
+
+    kind: Literal["classes"]
+    metric: str = "mIoU"
+
+    @field_validator("metric")
+    @classmethod
+    def _known_metric(cls, value: str) -> str:
+        return formula.get(value).name
+
+
+class ProxyFigure(_Figure):
+    """What the searches of a table cost, against what their losses reach."""
+
+    kind: Literal["proxies"]
+    table: Name = Field(description="a table with `hours`")
+
+    @property
+    def shown_table(self) -> Name:
+        """The table."""
+        return self.table
+
+
+Figure = Annotated[
+    SearchFigure | CurveFigure | SurrogateFigure | GalleryFigure | ClassFigure | ProxyFigure,
+    Field(discriminator="kind"),
+]

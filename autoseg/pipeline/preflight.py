@@ -1,0 +1,75 @@
+"""What is checked before a pipeline's first job: data, hold-outs, weights, where results go, what a change costs.
+
+A config is checked whole when it is read, also by a dry run; this needs the machine on which the jobs will run.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from autoseg.errors import InputError, located
+from autoseg.pipeline.config import Pipeline
+from autoseg.pipeline.layout import Layout
+from autoseg.search.folder import Folder
+from autoseg.search.space import changes
+
+
+def check_before_start(
+    pipeline: Pipeline, layout: Layout, datasets: Iterable[str], searches: Iterable[str], runs: Iterable[str]
+) -> None:
+    """Raise an error that says what is missing for what will be prepared, searched and trained, if anything is."""
+    _check_writable(Path(layout.folder))
+    proxies = {pipeline.searches[name].proxy for name in searches}
+    retrainings = {pipeline.runs[name].retraining for name in runs}
+    for name in datasets:
+        with located(f"datasets.{name}"):  # finds the images, but reads none
+            pipeline.datasets[name].check_hold_out()
+    for kind, plans in (
+        ("proxies", {name: pipeline.proxies[name].weights for name in proxies}),
+        ("retrainings", {name: pipeline.retrainings[name].weights for name in retrainings}),
+    ):
+        for name, weights in plans.items():
+            if weights and weights != "imagenet" and not os.path.exists(weights):
+                raise InputError(
+                    f"{kind}.{name}.weights: {weights} does not exist; `autoseg weights --help` says how to get one."
+                )
+
+
+def searches_begun_anew(pipeline: Pipeline, layout: Layout) -> list[str]:
+    """Return a remark on each search that is another one than that in the results: it costs more than it may seem."""
+    remarks = []
+    for name in pipeline.searches:
+        folder = Folder(layout.search(name))
+        if not (folder.step(1) / "proposals.json").exists():
+            continue
+        try:
+            changed = changes(folder.proposals(1).search, pipeline.search(name))
+        except InputError as error:
+            remarks.append(str(error))
+            continue
+        if changed:
+            follows = "; it follows from the number of steps where ppo2.clip is not stated" if "clip" in changed else ""
+            remarks.append(
+                f"search '{name}' is another one than before ({', '.join(changed)}{follows}): its steps are asked for "
+                "again from the first on, and only trials that stay the same keep their scores."
+            )
+    return remarks
+
+
+def check_place(out: str | os.PathLike[str]) -> None:
+    """Refuse a place for results that is taken by something else."""
+    for place in (Path(out), *Path(out).parents):
+        if os.path.lexists(place) and not os.path.isdir(place):
+            raise InputError(f"{place}: this is not a folder, so results cannot go there; move it, or choose another.")
+
+
+def _check_writable(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out) as probe:
+            probe.write(b"\0" * 4096)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written to ({error.strerror}); free it or choose another.") from None

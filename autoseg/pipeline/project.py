@@ -1,0 +1,73 @@
+"""The pipeline as a project of its own: Snakefile, rules, configs and the cluster's profile, written into a folder.
+
+A clone has these files at its root; the wheel carries them inside the package (`force-include` in pyproject.toml).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from autoseg.errors import InputError
+from autoseg.files import writing
+
+PACKAGE = Path(__file__).parents[1]
+
+
+# `--profile slurm` means a folder of that name where Snakemake is started. A clone has a link to the profile there; a
+# project has the profile itself, and only there: two copies could differ.
+PARTS = {
+    "Snakefile": "Snakefile",
+    "workflow/rules": "workflow/rules",
+    "workflow/config": "workflow/config",
+    "workflow/schemas": "workflow/schemas",
+    "workflow/report": "workflow/report",
+    "workflow/profiles/slurm": "slurm",
+    "envs": "envs",
+}
+
+
+IGNORED = "# Made by the pipeline; everything in it can be made again.\nresults/\n.snakemake/\n"
+
+
+def source() -> Path:
+    """Return the folder that holds the pipeline's files: inside an installed package, or the clone around it."""
+    for place in (PACKAGE / "_project", PACKAGE.parent):
+        if (place / "Snakefile").is_file():
+            return place
+    raise InputError(f"{PACKAGE}: the pipeline's files are missing; install the package again.")
+
+
+def files(place: Path | None = None) -> dict[str, Path]:
+    """Return every file of a project: its name there, and where its content lies.
+
+    >>> "slurm/config.yaml" in files() and "workflow/config/demo.yaml" in files()
+    True
+    """
+    place = place or source()
+    found: dict[str, Path] = {}
+    for part, name in PARTS.items():
+        origin = place / part
+        for path in sorted(origin.rglob("*")) if origin.is_dir() else [origin]:
+            # A README leads to docs that a project has not.
+            if path.is_file() and path.name != "README.md" and "__pycache__" not in path.parts:
+                found[(Path(name) / path.relative_to(origin)).as_posix()] = path
+    return found
+
+
+def write(folder: str | os.PathLike[str]) -> list[Path]:
+    """Write a project into a folder; a file that is there already is never touched, and nothing is written then."""
+    target = Path(folder)
+    wanted = files()
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{target}: is a file; give a folder for the project.")
+    if there := sorted(name for name in [*wanted, ".gitignore"] if (target / name).exists()):
+        more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+        raise InputError(f"{target}: {there[0]}{more} would be overwritten; choose another folder, or move them away.")
+    with writing(target):
+        for name, path in wanted.items():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target / name)
+        (target / ".gitignore").write_text(IGNORED, encoding="utf-8")
+    return [target / name for name in [*wanted, ".gitignore"]]

@@ -1,0 +1,164 @@
+"""The sections of a config that say how things are made: data sets, proxy tasks, searches, retrainings.
+
+A section knows its own keys; `autoseg.pipeline.config` checks that the sections fit together.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from autoseg.data.kinds import KINDS, USUAL_HOLD_OUTS, Kind, OnDisk, kind_of
+from autoseg.data.split import HoldOut, hold_out_size
+from autoseg.errors import InputError, unknown
+from autoseg.files import Part, parse
+from autoseg.metrics.conventions import Conventions, LossConventions
+from autoseg.pipeline.outputs import Name
+from autoseg.pipeline.partial import Fillable, Partial, keys_of
+from autoseg.search.settings import Search
+from autoseg.training.settings import NETWORK_NAMES, Training
+
+
+def _options_by_kind(schema: dict[str, Any]) -> None:
+    """Add to the JSON schema which options a data set's kind has."""
+    schema["allOf"] = [
+        {
+            "if": {"properties": {"kind": {"const": name}}},
+            "then": {"properties": {"options": kind.model_json_schema()}},
+        }
+        for name, kind in KINDS.items()
+    ]
+
+
+class Dataset(Part):
+    """A data set to prepare, and its hold-out."""
+
+    model_config = ConfigDict(json_schema_extra=_options_by_kind)
+
+    kind: str = Field(description=", ".join(KINDS), json_schema_extra={"enum": list(KINDS)})
+    options: dict[str, Any] = Field(default={}, description="options of the kind, see below")
+    proxy_size: int = Field(default=128, ge=8, description="crop of the proxy task, pixels")
+    hold_out: HoldOut | None = Field(
+        default=None,
+        description=f"images held out: a number, or a share such as 0.2 or 20%; null: {USUAL_HOLD_OUTS}",
+    )
+    split_seed: int | None = Field(
+        default=None, ge=0, description="of the hold-out of all searches; null: each search's own seed"
+    )
+    conventions: Conventions = Field(
+        default=Conventions(),
+        description="of the metrics; without a value, drop_background is false for cityscapes, whose class 0 is road",
+    )
+    loss_conventions: LossConventions = Field(
+        default=LossConventions(),
+        description="of searched, naive and published losses, where they differ from `conventions`",
+    )
+
+    @cached_property
+    def metric_conventions(self) -> Conventions:
+        """The conventions of the metrics on this data set."""
+        return self.conventions.on_data(kind_of(self.kind).HAS_BACKGROUND)
+
+    @cached_property
+    def source(self) -> Kind:
+        """The checked options, by which the data set is found."""
+        return parse(kind_of(self.kind), self.options, "options")
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Dataset:
+        if not isinstance(self.source, OnDisk):  # files are counted before the first job, on the machine that has them
+            self.check_hold_out()
+        return self
+
+    def check_hold_out(self) -> None:
+        """Refuse a hold-out that does not fit into the training set."""
+        hold_out_size(self.hold_out, self.kind, self.source.count_train())
+
+
+@keys_of(Training)
+class SomeTraining(Partial):
+    """Changes to the training settings of a protocol."""
+
+
+class _Trained(Part):
+    network: str = Field(description="see `autoseg.training.networks.NETWORKS`")
+    weights: str | None = Field(default=None, description="imagenet, a file, or null")
+    protocol: str
+    training: SomeTraining = Field(default=SomeTraining(), description="changes to the protocol")
+
+    @model_validator(mode="after")
+    def _allowed(self) -> _Trained:
+        if self.network not in NETWORK_NAMES:
+            raise unknown("network", self.network, NETWORK_NAMES)
+        for key in ("device", "workers"):
+            if key in self.training.model_fields_set:
+                what = "is one for all trainings"
+                raise InputError(what, where=f"training.{key}", cure=f"set '{key}' at the top of the config")
+        return self
+
+
+class Proxy(_Trained):
+    """What a search trains: a network and its settings."""
+
+    protocol: str = Field(default="paper-proxy", description="training settings by name; the release has the same")
+    size: int | None = Field(default=None, ge=8, description="crop, pixels; null: the data set's proxy_size")
+
+
+@keys_of(Conventions, Fillable())
+class SomeConventions(Partial):
+    """Changes to the conventions of a data set."""
+
+
+@keys_of(LossConventions, Fillable())
+class SomeLossConventions(Partial):
+    """Changes to the conventions of the losses on a data set."""
+
+
+@keys_of(Search, Fillable())
+class SomeSearch(Partial):
+    """The settings of a search; the others are the preset's, or the defaults."""
+
+    conventions: SomeConventions = Field(default=SomeConventions(), description="changes to those of the data set")
+    loss_conventions: SomeLossConventions = Field(
+        default=SomeLossConventions(), description="changes to those of the data set's losses"
+    )
+
+
+class SearchPlan(Part):
+    """A search of the pipeline: where, what, how, and how its trials are shared out over jobs."""
+
+    dataset: Name = Field(description="one of `datasets`")
+    proxy: Name = Field(description="one of `proxies`")
+    trials_per_job: Annotated[int, Fillable()] = Field(
+        default=4, ge=1, description="trials that one job trains, one after the other"
+    )
+    search: SomeSearch = Field(description="metric, steps, trials_per_step, ...")
+    values: dict[str, list[Any]] = Field(
+        default={}, alias="for", description="write this search once for every combination; {name} is the value"
+    )
+
+    @model_validator(mode="after")
+    def _called_by_its_key(self) -> SearchPlan:
+        if "name" in self.search.model_fields_set:
+            raise InputError("a search is called by its key", where="search.name", cure="leave it out")
+        return self
+
+
+class Retraining(_Trained):
+    """How a run is trained and evaluated."""
+
+    protocol: str = Field(default="{preset}", description="training settings by name; {preset}: the preset's, or paper")
+    source: Literal["files", "cache"] = Field(default="files", description="read original files, or the proxy's cache")
+    window: tuple[int, int] | None = Field(default=None, description="sliding window of the evaluation; null: whole")
+    processes: int = Field(default=1, ge=1, description="GPUs (on a CPU: processes) that train together")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Retraining:
+        if "seed" in self.training.model_fields_set:
+            what = "the seed of a run is that of its table"
+            raise InputError(what, where="training.seed", cure="set `seeds` in the table")
+        if self.window is not None and min(self.window) < 32:
+            raise InputError(f"found {list(self.window)}", where="window", expected="at least 32 x 32 pixels")
+        return self

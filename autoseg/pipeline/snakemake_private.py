@@ -1,0 +1,74 @@
+"""What the Snakefile takes from Snakemake beside its documented interface: a function each, with the reason.
+
+Nothing is imported from Snakemake; each function is given the Snakefile's `workflow` or a job of it.
+tests/test_snakemake_private.py runs them all in the installed Snakemake, and fails when it has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def given_configfiles(workflow: Any) -> list[str]:
+    """Return the config files of the command line or the profile.
+
+    Snakemake merges a `configfile:` of the Snakefile with them key by key: the demo's must be left out where one is
+    given. `config` itself does not tell the two cases apart.
+    """
+    return [str(path) for path in workflow.overwrite_configfiles]
+
+
+def given_keys(workflow: Any) -> dict[str, Any]:
+    """Return the keys of `--config` on the command line: the report shows commands that make the same results."""
+    return dict(workflow.config_settings.config)
+
+
+def jobs_to_run(workflow: Any, rule: str | None = None) -> list[Any]:
+    """Return the jobs that will run, of one rule or of all: only what they need is checked before the first."""
+    return [job for job in workflow.dag.needrun_jobs() if rule is None or job.rule.name == rule]
+
+
+def is_planned(workflow: Any, rule: str) -> bool:
+    """Return whether a rule has a job in the DAG: after a part, such as one table, the report is as old as before."""
+    return any(job.rule.name == rule for job in workflow.dag.jobs)
+
+
+def resources(job: Any, attempt: int, *keys: str) -> list[Any]:
+    """Return what a job asks for in its nth attempt, for each key; None: nothing.
+
+    Resources are functions of the attempt, and Snakemake computes those of the present one only. To know before the
+    start whether a partition takes the last attempt, the number is set for a moment.
+    """
+    present, job.attempt = job.attempt, attempt
+    try:
+        return [job.resources.get(key) for key in keys]
+    finally:
+        job.attempt = present
+
+
+def attempts(workflow: Any) -> int:
+    """Return how often a job is tried."""
+    return 1 + (workflow.execution_settings.retries or 0)
+
+
+def slurm_status_command(workflow: Any) -> str | None:
+    """Return how the SLURM executor asks for the state of jobs; None with any other executor, which has no such key."""
+    return getattr(workflow.executor_settings, "status_command", None)
+
+
+def slurm_run(workflow: Any) -> str | None:
+    """Return the name that all jobs of this run have on the cluster; None with any other executor than SLURM's.
+
+    `autoseg resume` finds by it the jobs that a killed run left.
+    """
+    return getattr(workflow.scheduler._executor, "run_uuid", None)
+
+
+def is_slurm_batch(arguments: Sequence[str]) -> bool:
+    """Return whether this Snakemake, by its arguments, is the one in a job's batch script, which calls `srun`.
+
+    `srun` starts a second Snakemake, which runs the job's command. SLURM sends its signals to that one, and nothing in
+    `workflow` tells the two apart.
+    """
+    return "slurm-jobstep" in arguments

@@ -1,0 +1,73 @@
+"""The policies of an Optuna study: each finished step's successor, frozen in the study's user attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+
+from autoseg.search.ppo2 import Adam, Policy
+
+POLICY = "ppo2:policy:"  # and the step and the writing trial's number: "ppo2:policy:2:31"
+DRAW = "ppo2:draw"  # a trial's system attribute: its step, the mean it was drawn around, its parameters
+
+
+# Read from the storage: a pruner such as Hyperband shows its sampler only a part of the study.
+
+
+def trials_of(study: Study) -> list[FrozenTrial]:
+    """Return all trials of a study."""
+    return study._storage.get_all_trials(study._study_id, deepcopy=False)
+
+
+def attributes_of(study: Study) -> dict[str, Any]:
+    """Return the user attributes of a study."""
+    return study._storage.get_study_user_attrs(study._study_id)
+
+
+def set_attribute(study: Study, key: str, value: Any) -> None:
+    """Write a user attribute of a study."""
+    study._storage.set_study_user_attr(study._study_id, key, value)
+
+
+def is_mu(trial: FrozenTrial) -> bool:
+    """Whether a trial is the mean itself, and not a sample around it."""
+    return bool(trial.system_attrs.get(DRAW, {}).get("is_mu"))
+
+
+def freeze(study: Study, step: int, policy: Policy, writer: int, **about: Any) -> None:
+    """Write the policy of a step, with what is to be known about it, under the number of the trial that writes it."""
+    adam = policy.adam and [x if isinstance(x, int) else x.tolist() for x in policy.adam]
+    record = {"mu": policy.mu.tolist(), "adam": adam, "writer": writer, **about}
+    set_attribute(study, f"{POLICY}{step}:{writer}", record)
+
+
+def thaw(record: Mapping[str, Any]) -> Policy:
+    """Return a policy from its record."""
+    adam = record["adam"]
+    return Policy(np.array(record["mu"]), Adam(adam[0], np.array(adam[1]), np.array(adam[2])) if adam else None)
+
+
+def records(study: Study) -> list[dict[str, Any]]:
+    """Return the records of the policies of steps 2, 3, ...
+
+    Storages cannot "write unless written", and two processes may see a step full at the same time, one of them held up
+    for long. So each writes under its own trial number and names the record it builds on (`parent`). The longest chain
+    of records is the search; of equally long ones, that of the smallest trial number. Trials sampled from another
+    record do not count. A step that has a successor can therefore not change any more.
+    """
+    found = {}
+    for key, record in attributes_of(study).items():
+        if key.startswith(POLICY):
+            step_of, writer_of = (int(part) for part in key.removeprefix(POLICY).split(":"))
+            found[step_of, writer_of] = record
+    step = max((s for s, _ in found), default=1)
+    writer: int | None = min((w for s, w in found if s == step), default=None)
+    chain: list[dict[str, Any]] = []
+    while writer is not None:
+        chain.insert(0, found[step, writer])
+        step, writer = step - 1, chain[0]["parent"]
+    return chain

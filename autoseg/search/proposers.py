@@ -1,0 +1,174 @@
+"""The samplers of a search, each rebuilt from the scored steps: what it proposes next, and its means so far.
+
+Optuna is imported by the samplers that need it, and by nobody who only asks PPO2 or CMA-ES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autoseg.errors import InputError
+from autoseg.search import ppo2
+from autoseg.search.ppo2 import Array
+from autoseg.search.records import Scored
+from autoseg.search.settings import Search
+from autoseg.search.space import Space, search_space
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
+
+Z_BOUND = 10.0
+"""Optuna knows no unbounded float: the z of linear curves are declared in [-10, 10], 50 sigmas wide, and sampled
+without truncation."""
+
+
+class Proposer:
+    """A sampler after the steps of a history.
+
+    `mus` are the means that each step was sampled around, and that of the next step; `means` are what these answer
+    with. Both are empty for samplers without a mean.
+    """
+
+    def __init__(self, search: Search, history: Sequence[Scored]) -> None:
+        self.search, self.history = search, history
+        self.settings, self.space = search.settings, search_space(search)
+        self.mus: list[Array] = []
+        self.means: list[Array] = []
+
+    def propose(self, numbers: range) -> list[Array]:
+        """Return the parameters of the next step's trials."""
+        raise NotImplementedError
+
+    @property
+    def best(self) -> int | None:
+        """The index of the mean that is the answer; None: the best trial is."""
+        return None
+
+
+class PPO2(Proposer):
+    """The paper's search; every policy is computed once."""
+
+    def __init__(self, search: Search, history: Sequence[Scored]) -> None:
+        super().__init__(search, history)
+        first = ppo2.initial_policy(self.settings, self.space.initial)
+        self.policies = ppo2.policies(self.settings, first, ((step.thetas, step.scores) for step in history))
+        self.mus = [policy.mu for policy in self.policies]
+        self.means = [ppo2.answer_of(self.settings, policy) for policy in self.policies]
+
+    def propose(self, numbers: range) -> list[Array]:
+        """Sample the newest policy."""
+        policy, seed = self.policies[-1], self.search.seed
+        return [ppo2.draw(self.settings, policy, seed, n, first=n == numbers[0]) for n in numbers]
+
+    @property
+    def best(self) -> int:
+        """The mean of the step with the best average score, or the newest."""
+        return ppo2.best_step(self.settings, [step.average for step in self.history]) - 1
+
+
+class CMAES(Proposer):
+    """CMA-ES, by the package behind Optuna's CmaEsSampler; its population is a step."""
+
+    def __init__(self, search: Search, history: Sequence[Scored]) -> None:
+        super().__init__(search, history)
+        try:
+            from cmaes import CMA
+        except ImportError:
+            raise InputError(
+                "'cmaes' needs the package cmaes", where="sampler", cure="pip install 'autoseg[search]'"
+            ) from None
+        space, size = self.space, self.settings.trials_per_step
+        bounds = np.tile([0.0, 1.0], (len(space.names), 1)) if space.bounded else None
+        cma = CMA(np.array(space.initial), self.settings.sigma, bounds, population_size=size, seed=search.seed)
+        self.mus = [cma.mean.copy()]
+        for step in history:
+            cma.tell([(theta, -score) for theta, score in zip(step.thetas, step.scores, strict=True)])
+            self.mus.append(cma.mean.copy())
+        cma.reseed_rng(_seed(search, len(history) + 1))
+        self.cma = cma
+        self.means = [np.clip(mu, 0, 1) for mu in self.mus] if space.bounded else self.mus
+
+    def propose(self, numbers: range) -> list[Array]:
+        """Ask for a population."""
+        return [self.cma.ask() for _ in numbers]
+
+    @property
+    def best(self) -> int:
+        """The newest mean."""
+        return len(self.means) - 1
+
+
+class ByOptuna(Proposer):
+    """One of Optuna's samplers: it gets the whole history, and is seeded by the step.
+
+    The first trial of TPE and of the Gaussian process is the start; random search has none.
+    """
+
+    def propose(self, numbers: range) -> list[Array]:
+        """Ask a study that is rebuilt from the history."""
+        import optuna
+
+        seed = _seed(self.search, len(self.history) + 1)
+        sampler: optuna.samplers.BaseSampler
+        if self.search.sampler == "random":
+            sampler = optuna.samplers.RandomSampler(seed=seed)
+        elif self.search.sampler == "tpe":
+            sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+        else:
+            sampler = optuna.samplers.GPSampler(seed=seed)
+        verbosity = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        try:
+            study = optuna.create_study(direction="maximize", sampler=sampler)
+            study.add_trials(as_trials(self.space, self.history))
+            if not self.history and self.search.sampler != "random":
+                study.enqueue_trial(dict(zip(self.space.names, self.space.initial, strict=True)))
+            thetas = []
+            for _ in numbers:
+                trial = study.ask(distributions(self.space))
+                thetas.append(np.array([trial.params[name] for name in self.space.names]))
+                if self.search.sampler == "gp" and self.history:
+                    # A Gaussian process ignores running trials: without an assumed score it proposes the same again.
+                    study.tell(trial, self.history[-1].average)
+        finally:
+            optuna.logging.set_verbosity(verbosity)
+        return thetas
+
+
+def replay(search: Search, history: Sequence[Scored]) -> Proposer:
+    """Return the search's sampler as it is after the history."""
+    kind = {"ppo2": PPO2, "cmaes": CMAES}.get(search.sampler, ByOptuna)
+    return kind(search, history)
+
+
+def _seed(search: Search, step: int) -> int:
+    return int(np.random.SeedSequence([search.seed, step]).generate_state(1)[0])
+
+
+def distributions(space: Space) -> dict[str, BaseDistribution]:
+    """Return a search's space as Optuna sees it."""
+    from optuna.distributions import FloatDistribution
+
+    low, high = (0.0, 1.0) if space.bounded else (-Z_BOUND, Z_BOUND)
+    return {name: FloatDistribution(low, high) for name in space.names}
+
+
+def as_trials(space: Space, history: Sequence[Scored]) -> list[FrozenTrial]:
+    """Return the scored trials as Optuna's."""
+    import optuna
+
+    known: dict[str, Any] = dict(distributions(space))
+    return [
+        optuna.create_trial(
+            params=dict(zip(space.names, trial.theta, strict=True)),
+            distributions=known,
+            value=score,
+            user_attrs={"step": step.proposals.step},
+        )
+        for step in history
+        for trial, score in zip(step.proposals.trials, step.scores, strict=True)
+    ]

@@ -1,0 +1,102 @@
+"""The JSON files of a search: what a step tries, and what each trial scored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, FiniteFloat, model_validator
+
+from autoseg.errors import InputError
+from autoseg.files import Document, Part
+from autoseg.search.ppo2 import Array
+from autoseg.search.settings import Search
+from autoseg.versions import SEARCH_VERSION
+
+StepName = int | Literal["rescore"]
+
+
+class Trial(Part):
+    """A proposal: the trial's number, unique in the search, and its parameters."""
+
+    number: int = Field(ge=0)
+    theta: list[FiniteFloat]
+
+    def agrees_with(self, other: Trial) -> bool:
+        """Whether the parameters are the same; the last digits may differ between machines."""
+        return len(self.theta) == len(other.theta) and np.allclose(self.theta, other.theta, rtol=0, atol=1e-9)
+
+
+class Proposals(Document):
+    """`proposals.json`: what one step tries, and the settings that decide it, so that no other file is needed."""
+
+    SCHEMA: ClassVar[str] = "autoseg/proposals/2"
+    CURE: ClassVar[str] = "delete it, and have the step asked for again"
+
+    search: Search = Field(description="the settings that decide the proposals, all written out")
+    version: int = Field(default=SEARCH_VERSION, description="of the algorithm that proposed")
+    step: StepName
+    mu: list[FiniteFloat] | None = Field(default=None, description="the mean that is sampled around, if there is one")
+    trials: list[Trial] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Proposals:
+        if len({len(trial.theta) for trial in self.trials}) != 1:
+            raise InputError("the trials have thetas of different lengths", where="trials")
+        if len({trial.number for trial in self.trials}) != len(self.trials):
+            raise InputError("two trials have the same number", where="trials")
+        return self
+
+    def agrees_with(self, other: Proposals) -> bool:
+        """Whether both propose the same; the last digits may differ between machines, and a search may be renamed."""
+        same = (self.step, self.version, _nameless(self.search)) == (other.step, other.version, _nameless(other.search))
+        return (
+            same
+            and [trial.number for trial in self.trials] == [trial.number for trial in other.trials]
+            and all(a.agrees_with(b) for a, b in zip(self.trials, other.trials, strict=True))
+        )
+
+
+def _nameless(search: Search) -> Search:
+    return search.model_copy(update={"name": ""})
+
+
+class TrialScore(Document):
+    """`trial-<number>.json`: what one trial scored on the hold-out set."""
+
+    SCHEMA: ClassVar[str] = "autoseg/trial/1"
+
+    number: int = Field(ge=0)
+    metric: str = Field(description="the metric that the search maximises")
+    score: FiniteFloat | None = Field(
+        description="of that metric, on the proxy task a share in [0, 1]; null: a collapsed training without a score, "
+        "which counts as the step's worst"
+    )
+    scores: dict[str, FiniteFloat] = Field(default={}, description="of all metrics, as shares in [0, 1]")
+    diverged: bool = Field(default=False, description="whether the training collapsed")
+    fingerprint: str = Field(default="", description="of everything that the score depends on")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrialScore:
+        if self.score is None and not self.diverged:
+            raise InputError("is null, but the trial has not diverged", where="score", expected="a number")
+        return self
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A step that is done: its proposals and, in their order, its scores."""
+
+    proposals: Proposals
+    scores: tuple[float, ...]
+
+    @property
+    def thetas(self) -> Array:
+        """The parameters, one row per trial."""
+        return np.array([trial.theta for trial in self.proposals.trials])
+
+    @property
+    def average(self) -> float:
+        """The step's average score."""
+        return float(np.mean(self.scores))

@@ -1,0 +1,220 @@
+"""Trials, scored: a chunk of a step one after the other, or a whole search in worker processes on this machine.
+
+Both write the same files through the same functions, so that either goes on where the other stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tqdm import tqdm
+
+from autoseg.errors import InputError
+from autoseg.files import fingerprint, writing
+from autoseg.losses.surrogate import Surrogate
+from autoseg.plugins import import_module
+from autoseg.progress import bar
+from autoseg.search.folder import Folder
+from autoseg.search.journal import write_journal
+from autoseg.search.records import Proposals, Scored, StepName, Trial, TrialScore
+from autoseg.search.settings import Search
+from autoseg.search.space import search_fingerprint, surrogate
+from autoseg.search.steps import ask, rescore, select
+from autoseg.search.times import write_time
+
+
+class Objective(Protocol):
+    """What scores a trial. It is sent to worker processes, so it is small and loads what it needs when called."""
+
+    def fingerprint(self, search: Search, proposal: Surrogate) -> str:
+        """Return the fingerprint of everything that the proposal's score depends on; it trains nothing."""
+        ...
+
+    def __call__(self, proposal: Surrogate, number: int) -> Any:
+        """Return the score, or a mapping: `score` and, if wanted, `scores`, `diverged` and `device`.
+
+        Where the device is told, the trial's time is written too.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class UserFunction:
+    """A user's objective, named as "module:function"."""
+
+    spec: str
+
+    def fingerprint(self, search: Search, proposal: Surrogate) -> str:
+        """Return the fingerprint of a proposal's score; what the function does is known by its name only."""
+        return fingerprint({"theta": proposal.theta, "search": search_fingerprint(search), "objective": self.spec})
+
+    def __call__(self, proposal: Surrogate, number: int) -> Any:
+        """Call the function."""
+        return load_objective(self.spec)(proposal, number)
+
+
+def load_objective(spec: str) -> Callable[[Surrogate, int], Any]:
+    """Return the function that "module:function" names; modules of the working directory are found too.
+
+    >>> load_objective("math:hypot").__name__
+    'hypot'
+    """
+    where = f"objective '{spec}'"
+    module, colon, name = spec.partition(":")
+    if not (module and colon and name):
+        raise InputError("has no module or no function", where=where, expected="module:function, such as my_task:score")
+    found = getattr(import_module(module, where), name, None)
+    if found is None:
+        raise InputError(f"module {module} has no '{name}'", where=where)
+    if not callable(found):
+        raise InputError(f"'{name}' is not a function", where=where)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------- one trial
+
+
+@dataclass(frozen=True)
+class Job:
+    """A trial to be scored, and where its score is written."""
+
+    folder: Path
+    number: int
+    proposal: Surrogate
+    fingerprint: str
+
+    def run(self, objective: Objective) -> None:
+        """Score the trial and write its files at once: a kill costs only the trials that are running."""
+        began = time.perf_counter()
+        result = objective(self.proposal, self.number)
+        report = dict(result) if isinstance(result, Mapping) else {"score": result}
+        device = report.pop("device", None)
+        if not math.isfinite(report["score"]):
+            report |= {"score": None, "diverged": True}
+        if "scores" in report:
+            report["scores"] = {name: value for name, value in report["scores"].items() if math.isfinite(value)}
+        score = TrialScore(number=self.number, metric=self.proposal.metric, fingerprint=self.fingerprint, **report)
+        with writing(self.folder):
+            score.save(self.folder / f"trial-{self.number}.json")
+            if device is not None:
+                write_time(self.folder, self.number, time.perf_counter() - began, device)
+
+
+def unscored(files: Folder, step: StepName, search: Search, trials: Sequence[Trial], objective: Objective) -> list[Job]:
+    """Return the trials that have no score of this objective yet; scores of another one are set aside."""
+    proposals = {t.number: surrogate(search, t.theta, f"{search.name} trial {t.number}") for t in trials}
+    prints = {number: objective.fingerprint(search, proposal) for number, proposal in proposals.items()}
+    missing = files.unscored(step, prints)
+    return [Job(files.step(step), number, proposals[number], prints[number]) for number in missing]
+
+
+def run_chunk(
+    folder: str | os.PathLike[str], step: StepName, objective: Objective, chunk: tuple[int, int] = (0, 1)
+) -> list[Path]:
+    """Score part `chunk` = (k, n) of a step's proposals, one after the other: trials k, k + n, ...
+
+    Return their score files. A trial that has a score with the same fingerprint is not scored again.
+    """
+    k, n = chunk
+    if not 0 <= k < n:
+        raise InputError(f"found {k}/{n}", where="chunk", expected="K/N with 0 <= K < N")
+    files = Folder(folder)
+    proposals = files.proposals(step)
+    trials = proposals.trials[k::n]
+    for job in unscored(files, step, proposals.search, trials, objective):
+        job.run(objective)
+    return [files.score_path(step, trial.number) for trial in trials]
+
+
+# ------------------------------------------------------------------------------------------------------ a whole search
+
+
+def run(
+    folder: str | os.PathLike[str], search: Search, objective: str | Objective, workers: int = 1, progress: bool = True
+) -> Surrogate:
+    """Run a search to its end, or continue it, and write `surrogate.json`.
+
+    Args:
+        folder: where the search's files are or will be.
+        search: its settings; a folder that was started with others is refused.
+        objective: "module:function"; the function gets a `Surrogate` and the trial's number and returns the score on
+            the hold-out set, higher being better, or a mapping with `score` and, if wanted, `scores` and `diverged`.
+            A score that is not finite is a collapsed training: it is recorded as such and counts as the worst of its
+            step. Or an `Objective`, such as `autoseg.training.trial.ProxyObjective`. Scores of another objective, task
+            or setting are set aside, and their trials scored anew.
+        workers: how many processes score trials at once.
+        progress: show a bar.
+    """
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise InputError(f"found {workers!r}", where="workers", expected="a whole number of at least 1")
+    if isinstance(objective, str):
+        load_objective(objective)
+        objective = UserFunction(objective)
+    files = Folder(folder)
+    search = files.start(search)
+    steps = search.total_steps
+    history: list[Scored] = []
+    shown = bar(search.name if progress else None, "trial", smoothing=0.05)
+    # Spawned, so that whatever the objective loads (CUDA above all) starts clean in every worker.
+    spawn = multiprocessing.get_context("spawn")
+    with shown, ProcessPoolExecutor(workers, mp_context=spawn, initializer=_start_worker) as pool:
+        for step in range(1, steps + 1):
+            proposals = ask(search, history)
+            shown.total = steps * len(proposals.trials) + search.most_rescored
+            _score_all(files, proposals, objective, pool, shown)
+            history.append(files.scored(step))
+            write_journal(files, search, history)
+            shown.set_postfix_str(f"step {step}/{steps}, best average {max(s.average for s in history):.4g}")
+        rescored = None
+        if search.rescore:
+            proposals = rescore(search, history)
+            shown.total = shown.n + len(proposals.trials)
+            _score_all(files, proposals, objective, pool, shown)
+            rescored = files.scored("rescore")
+    chosen = select(search, history, rescored)
+    chosen.save(files.path / "surrogate.json")
+    return chosen
+
+
+def _score_all(
+    files: Folder, proposals: Proposals, objective: Objective, pool: ProcessPoolExecutor, shown: tqdm
+) -> None:
+    """Write a step's proposals and score those that have no score yet."""
+    files.write(proposals)
+    proposals = files.proposals(proposals.step)  # another machine's may differ in the last digits, and was scored
+    jobs = unscored(files, proposals.step, proposals.search, proposals.trials, objective)
+    shown.update(len(proposals.trials) - len(jobs))
+    futures = {pool.submit(job.run, objective): job.number for job in jobs}
+    try:
+        for future in as_completed(futures):
+            if error := future.exception():
+                raise InputError(
+                    f"failed with {type(error).__name__}: {error}",
+                    where=f"trial {futures[future]}",
+                    cure="the scores so far are kept, and the same command continues",
+                ) from error
+            shown.update()
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _start_worker() -> None:
+    """Have the worker end when the search is killed: it would otherwise wait for work, and hold its GPU, for ever."""
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

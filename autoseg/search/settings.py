@@ -1,0 +1,136 @@
+"""The settings of one search, as a user writes them in YAML or JSON. Imports neither torch nor Optuna."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, FiniteFloat, field_validator, model_validator
+
+from autoseg.errors import InputError, located, unknown
+from autoseg.files import Part, parse, read_settings
+from autoseg.losses.curves import CurveSpace
+from autoseg.losses.names import parse_loss
+from autoseg.losses.surrogate import curve_space
+from autoseg.metrics import formula
+from autoseg.metrics.conventions import Conventions, LossConventions
+from autoseg.metrics.formula import Layout
+from autoseg.search.ppo2 import PRESETS, Settings
+
+
+class Search(Part):
+    """One search: a target metric, the curves to search, and how to search them.
+
+    >>> Search(metric="miou").metric
+    'mIoU'
+    """
+
+    name: str = Field(default="search", description="what the search is called in files and on the dashboard")
+    metric: str = Field(description="the target metric: gAcc mAcc mIoU FWIoU BIoU BF1, or a registered one")
+    family: Literal["bezier", "linear"] = Field(default="bezier", description="the family of curves")
+    layout: str | None = Field(default=None, description="which operands have a curve; null: the metric's default")
+    pieces: int | None = Field(default=None, ge=1, description="pieces of each curve; null: the layout's or 5 (linear)")
+    monotone: bool = Field(default=True, description="keep the monotonicity constraint")
+    truth_table: bool = Field(default=True, description="keep the truth-table constraint")
+    conventions: Conventions = Field(
+        default=Conventions(), description="of the target metric: tolerance, boundary_radius, ..."
+    )
+    loss_conventions: LossConventions = Field(
+        default=LossConventions(), description="of the loss, where they differ from `conventions`"
+    )
+    initial: str | list[FiniteFloat] = Field(
+        default="identity",
+        description="the first mean: identity, published:<name>, the path of a surrogate.json, relative to the file "
+        "that these settings are in, or theta itself",
+    )
+    sampler: Literal["ppo2", "random", "tpe", "cmaes", "gp"] = Field(default="ppo2", description="who proposes")
+    preset: str = Field(default="default", description="PPO2's settings: default, paper, release or annealed")
+    ppo2: dict[str, Any] = Field(default={}, description="changes to the preset: sigma, clip, updates, ratio, ...")
+    steps: int | None = Field(default=None, ge=1, description="T, the number of steps; null: the preset's")
+    trials_per_step: int | None = Field(default=None, ge=2, description="M, trials in a step; null: the preset's")
+    score_last_mean: bool | None = Field(
+        default=None,
+        description="PPO2: run one step more, so that the mean after step T competes (Algorithm 1); null: with the "
+        "preset paper",
+    )
+    rescore: int = Field(
+        default=0,
+        ge=0,
+        description="k > 0: train the identity, the k best means and the last one, and select the best of them",
+    )
+    seed: int = Field(
+        default=0,
+        ge=0,
+        description="the source of all random numbers of the search; in a pipeline also of its trials' initial heads "
+        "and batches and of its hold-out, unless `training.seed` of the proxy or `split_seed` of the data set is given",
+    )
+
+    @field_validator("metric")
+    @classmethod
+    def _known_metric(cls, value: str) -> str:
+        return formula.get(value).name
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Search:
+        for key in ("steps", "trials_per_step", "family"):
+            if key in self.ppo2:
+                raise InputError("is not a setting of its own here", where=f"ppo2.{key}", cure=f"set '{key}' itself")
+        for key in ("preset", "ppo2", "score_last_mean"):
+            if self.sampler != "ppo2" and getattr(self, key) != type(self).model_fields[key].default:
+                raise InputError(f"belongs to sampler 'ppo2', not '{self.sampler}'", where=key, cure="leave it out")
+        if self.sampler == "random" and self.initial != "identity":
+            raise InputError("random search starts at random", where="initial", cure="leave it out")
+        if self.preset not in PRESETS:
+            raise unknown("PPO2 preset", self.preset, PRESETS, where="preset")
+        family = self._policy_family
+        with located("ppo2"):
+            Settings.preset(self.preset, family=family, **self.ppo2)
+        return self
+
+    @property
+    def curves(self) -> tuple[str, Layout, CurveSpace]:
+        """The name of the layout, the layout, and the space of each of its curves."""
+        return curve_space(self.metric, self.family, self.layout, self.pieces, self.monotone, self.truth_table)
+
+    @property
+    def _policy_family(self) -> str:
+        return "truncated" if self.curves[2].bounded else "normal"
+
+    @property
+    def settings(self) -> Settings:
+        """PPO2's settings; other samplers take their numbers of steps and trials from here too."""
+        sizes = {"steps": self.steps, "trials_per_step": self.trials_per_step}
+        given = {key: value for key, value in sizes.items() if value is not None}
+        return Settings.preset(self.preset, family=self._policy_family, **given, **self.ppo2)
+
+    @property
+    def total_steps(self) -> int:
+        """How many steps are run: T, and one more where the mean after step T is to compete."""
+        last = self.preset == "paper" if self.score_last_mean is None else self.score_last_mean
+        return self.settings.steps + (1 if last else 0)
+
+    @property
+    def most_rescored(self) -> int:
+        """How many means are rescored at most: the identity, the start, the best, the last; some may be the same."""
+        starts = 1 if self.initial == "identity" else 2
+        return starts + min(self.rescore, self.total_steps) + 1 if self.rescore else 0
+
+    @property
+    def conventions_in_loss(self) -> Conventions:
+        """The conventions of the surrogates that are searched."""
+        return formula.get(self.metric).loss_conventions(self.conventions, **self.loss_conventions.changes)
+
+    @property
+    def starts_from_file(self) -> bool:
+        """Whether `initial` is a path."""
+        given = self.initial
+        return isinstance(given, str) and given != "identity" and parse_loss(given)[0].kind == "file"
+
+
+def load_search(path: str | os.PathLike[str]) -> Search:
+    """Read the settings of a search; a relative path in them is taken from the folder of their file."""
+    search = parse(Search, read_settings(path), path)
+    if search.starts_from_file:
+        search = search.model_copy(update={"initial": str(Path(path).parent / str(search.initial))})
+    return search

@@ -1,0 +1,234 @@
+"""Searches on small JSON files: what to try next, what the trials scored, and which surrogate that selects.
+
+`ask`, `record`, `rescore` and `select` are pure functions of what the files hold, so a search can be killed, moved and
+resumed anywhere. `autoseg.search.folder` finds the files. No torch here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from autoseg.errors import InputError
+from autoseg.losses.surrogate import Surrogate
+from autoseg.search.ppo2 import Array
+from autoseg.search.proposers import Proposer, replay
+from autoseg.search.records import Proposals, Scored, Trial, TrialScore
+from autoseg.search.settings import Search
+from autoseg.search.space import changes, decisive, search_space, surrogate
+from autoseg.versions import SEARCH_VERSION
+
+FIRST_RESCORED = 1_000_000
+"""The number of the first rescored mean: beyond those of all steps, also if a search is given more of them."""
+
+
+def ask(search: Search, history: Sequence[Scored]) -> Proposals:
+    """Return the proposals of the step after `history`, which holds every step before it, in order.
+
+    >>> step = ask(Search(metric="mIoU"), [])
+    >>> step.step, len(step.trials), step.trials[31].number
+    (1, 32, 31)
+    """
+    proposer = _replay(search, history)
+    size = search.settings.trials_per_step
+    numbers = range(len(history) * size, (len(history) + 1) * size)
+    return Proposals(
+        search=decisive(search),
+        step=len(history) + 1,
+        mu=list(_floats(proposer.mus[-1])) if proposer.mus else None,
+        trials=[
+            Trial(number=number, theta=list(_floats(theta)))
+            for number, theta in zip(numbers, proposer.propose(numbers), strict=True)
+        ],
+    )
+
+
+def record(proposals: Proposals, scores: Sequence[TrialScore], where: str = "the scores") -> Scored:
+    """Return the step with its scores, after checking that each trial was scored once, and for the same search.
+
+    A collapsed training without a score gets the step's lowest: on an unknown scale, 0 might be a high score.
+    """
+    expected = {trial.number for trial in proposals.trials}
+    found: dict[int, float | None] = {}
+    for score in scores:
+        if score.number not in expected:
+            raise InputError(f"trial {score.number} is not a trial of step {proposals.step}", where=where)
+        if score.number in found:
+            raise InputError(f"trial {score.number} of step {proposals.step} was scored twice", where=where)
+        if score.metric != proposals.search.metric:
+            raise InputError(
+                f"trial {score.number} has a score of {score.metric}", where=where, expected=proposals.search.metric
+            )
+        found[score.number] = score.score
+    if missing := sorted(expected - set(found)):
+        shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        raise InputError(
+            f"step {proposals.step} has no score yet for {len(missing)} of {len(expected)} trials ({shown})",
+            where=where,
+            cure="run them first",
+        )
+    numbers = [score for score in found.values() if score is not None]
+    if not numbers:
+        raise InputError(
+            f"every trial of step {proposals.step} collapsed without a score",
+            where=where,
+            cure="mend the training, and move the step's folder away to try it again",
+        )
+    scores_found = (found[trial.number] for trial in proposals.trials)
+    return Scored(proposals, tuple(min(numbers) if score is None else score for score in scores_found))
+
+
+# ------------------------------------------------------------------------------------------------------------ answers
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A possible answer: its parameters, where they come from, and their score as a share, if there is one.
+
+    `step` is the number of the step that a mean is the mean of; the mean after the last step has the next number.
+    """
+
+    theta: tuple[float, ...]
+    origin: str
+    score: float | None
+    step: int | None = None
+
+
+def candidates(search: Search, history: Sequence[Scored]) -> list[Candidate]:
+    """Return the possible answers in order: the first is the start, the last the newest mean."""
+    return _candidates(_replay(search, history))
+
+
+def answer(search: Search, history: Sequence[Scored]) -> Candidate:
+    """Return the sampler's own answer: PPO2's rule, CMA-ES's mean, or the best trial of the others."""
+    return _answer(_replay(search, history))
+
+
+def rescore(search: Search, history: Sequence[Scored]) -> Proposals:
+    """Return the means themselves as trials: the identity, the start, the `rescore` best by average, and the last one.
+
+    A step's average says how good its samples are, not its mean, and over few trials it chooses badly.
+    """
+    return _rescore(_replay(search, history))
+
+
+def selected(search: Search, history: Sequence[Scored], rescored: Scored | None = None) -> Candidate:
+    """Return the candidate that `select` makes the surrogate of; a rescored mean has its own score."""
+    proposer = _replay(search, history)
+    if rescored is None:
+        return _answer(proposer)
+    if not rescored.proposals.agrees_with(_rescore(proposer)):
+        raise InputError(
+            f"the rescored means are not those of its {len(history)} steps",
+            where=f"search '{search.name}'",
+            cure="run `autoseg rescore` and its trials again",
+        )
+    index = int(np.argmax(rescored.scores))
+    theta = _floats(rescored.thetas[index])
+    known = {c.theta: c for c in reversed([*_starts(search), *_candidates(proposer)])}
+    return replace(known.get(theta, Candidate(theta, "a rescored mean", None)), score=rescored.scores[index])
+
+
+def select(search: Search, history: Sequence[Scored], rescored: Scored | None = None) -> Surrogate:
+    """Return the search's surrogate: the best of the rescored means, or the sampler's own answer."""
+    best = selected(search, history, rescored)
+    if rescored is not None:
+        score = f"own score {best.score:.6g}, best of {len(rescored.scores)}"
+    else:
+        score = "not scored" if best.score is None else f"average score {best.score:.6g}"
+    return surrogate(search, best.theta, source=f"search '{search.name}': {best.origin}, {score}")
+
+
+def _candidates(proposer: Proposer) -> list[Candidate]:
+    history = proposer.history
+    if not history:
+        raise InputError("no step is finished yet, so there is no answer", where=f"search '{proposer.search.name}'")
+    if not proposer.means:
+        return [
+            Candidate(tuple(trial.theta), f"trial {trial.number}", score)
+            for step in history
+            for trial, score in zip(step.proposals.trials, step.scores, strict=True)
+        ]
+    averages = [*(step.average for step in history), None]
+    return [
+        Candidate(_floats(mean), f"mean of step {number}", average, step=number)
+        for number, (mean, average) in enumerate(zip(proposer.means, averages, strict=True), start=1)
+    ]
+
+
+def _answer(proposer: Proposer) -> Candidate:
+    possible = _candidates(proposer)
+    if proposer.best is not None:
+        return possible[proposer.best]
+    return max(possible, key=_by_score)
+
+
+def _rescore(proposer: Proposer) -> Proposals:
+    search = proposer.search
+    if not search.rescore:
+        raise InputError(
+            "is 0, so the search selects by the step averages",
+            where=f"search '{search.name}': rescore",
+            cure="set rescore: 3",
+        )
+    possible = _candidates(proposer)
+    ranked = sorted((c for c in possible if c.score is not None), key=_by_score, reverse=True)
+    newest = possible[-1:] if proposer.means else []
+    chosen = [*_starts(search), *ranked[: search.rescore], *newest]
+    return Proposals(
+        search=decisive(search),
+        step="rescore",
+        trials=[
+            Trial(number=FIRST_RESCORED + k, theta=list(theta))
+            for k, theta in enumerate(dict.fromkeys(c.theta for c in chosen))
+        ],
+    )
+
+
+def _starts(search: Search) -> list[Candidate]:
+    """Return the identity, which no search should end below, and where the search started."""
+    identity_curves = search_space(search.model_copy(update={"initial": "identity"}))
+    name = f", {Path(search.initial).name}" if isinstance(search.initial, str) else ""
+    return [
+        Candidate(identity_curves.initial, "the identity", None),
+        Candidate(search_space(search).initial, f"the start{name}", None),
+    ]
+
+
+def _by_score(candidate: Candidate) -> float:
+    return -math.inf if candidate.score is None else candidate.score
+
+
+def _floats(values: Array) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+def _replay(search: Search, history: Sequence[Scored]) -> Proposer:
+    """Return the search's sampler after the history, which must be of this search and follow from its own scores."""
+    for number, step in enumerate(history, start=1):
+        where, found = f"search '{search.name}': step {number}", step.proposals
+        if found.step != number:
+            raise InputError(f"found the proposals of step {found.step}", where=where)
+        changed = changes(found.search, search)
+        if found.version != SEARCH_VERSION:
+            changed.append(f"version {found.version} of the algorithm")
+        if changed:
+            raise InputError(
+                f"its proposals were made with other settings ({', '.join(changed)})",
+                where=where,
+                cure="give them back, or search in a new folder",
+            )
+    proposer = replay(search, history)
+    if search.sampler == "ppo2":
+        for step, mu in zip(history, proposer.mus, strict=False):
+            if step.proposals.mu is None or not np.allclose(step.proposals.mu, mu, rtol=0, atol=1e-6):
+                raise InputError(
+                    "it does not follow from the scores before it, which have changed since",
+                    where=f"search '{search.name}': step {step.proposals.step}",
+                    cure="ask for that step again, or give the scores back",
+                )
+    return proposer

@@ -1,0 +1,250 @@
+"""Training a network: SGD on the poly schedule, on one device or several, resumed exactly after any stop.
+
+Everything random derives from (seed, iteration): the batches (`autoseg.data.loaders`), and the dropout, which is seeded
+anew before each step. So a training resumed from a checkpoint goes through the same steps as one that never stopped,
+and trainings that differ in the loss alone see the same batches and the same dropout.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from types import FrameType
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from autoseg.data.loaders import sample_seed
+from autoseg.errors import InputError, Preempted
+from autoseg.progress import bar
+from autoseg.training.arithmetic import autocast, cudnn_settings
+from autoseg.training.checkpoint import Checkpoint
+from autoseg.training.logs import Line
+from autoseg.training.networks import Network
+from autoseg.training.settings import Training
+from autoseg.training.watch import LOOK_EVERY, Watch, reduced, works_behind
+
+Loader = Callable[[int], Iterable[tuple[Tensor, Tensor]]]  # from which (micro-)batch on -> batches
+
+
+@dataclass
+class Outcome:
+    """How a training ended."""
+
+    iterations: int
+    diverged: bool = False
+    losses: list[float] = field(default_factory=list)
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device that the settings ask for; a GPU that is asked for and missing is an error."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("device is 'cuda', but no GPU is available here; ask for one, or set device to 'cpu'.")
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+
+
+@contextmanager
+def distributed(device: torch.device) -> Iterator[tuple[int, int]]:
+    """Join the other processes that torchrun started, if it did; yield (rank, number of processes)."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        yield 0, 1
+        return
+    if dist.is_initialized():  # by a caller, who may have more to do with it: a group cannot be joined twice
+        yield dist.get_rank(), dist.get_world_size()
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield dist.get_rank(), dist.get_world_size()
+    finally:
+        dist.destroy_process_group()
+
+
+def learning_rate(settings: Training, iteration: int, base: float) -> float:
+    """Return base (1 - t/T)^power, not below min_lr: (base - min) (1 - t/T)^power + min."""
+    left = 1 - iteration / settings.iterations
+    return (base - settings.min_lr) * left**settings.power + settings.min_lr
+
+
+def train(
+    network: Network,
+    loss: nn.Module,
+    loader: Loader,
+    settings: Training,
+    *,
+    device: torch.device,
+    rank: int = 0,
+    world: int = 1,
+    checkpoint: Checkpoint | None = None,
+    logs: Sequence[Callable[[Line], None]] = (),
+    progress: str | None = None,
+) -> Outcome:
+    """Train a network in place.
+
+    Args:
+        network: on `device` already.
+        loss: of (logits, masks); the auxiliary head has the same.
+        loader: gives the batches from a number on; with `accumulate`, a batch is that many of them.
+        settings: see `autoseg.training.settings.Training`.
+        device, rank, world: see `choose_device` and `distributed`.
+        checkpoint: where to save and from where to go on.
+        logs: are called every now and then with iteration, loss, lr and images_per_s; see `autoseg.training.logs`.
+        progress: the name of a bar; None: no bar.
+
+    A loss that is not finite ends the training: the outcome is then `diverged`, the weights are those before the step.
+    On a GPU that is seen up to `LOOK_EVERY` steps later; batch statistics then include the batches of those steps.
+    Out of memory is no such end but an error. Told to stop by SIGTERM or SIGUSR1, it saves and raises `Preempted`.
+    """
+    torch.set_num_threads(settings.threads)
+    encoder, heads = network.parameter_groups()
+    bases = (settings.lr, settings.lr * settings.head_lr)
+    optimiser = torch.optim.SGD(
+        [{"params": encoder, "lr": bases[0]}, {"params": heads, "lr": bases[1]}],
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        fused=works_behind(device) or None,  # the fused kernel skips a step without asking the host
+    )
+    scaler = torch.amp.GradScaler(device.type, enabled=device.type == "cuda" and settings.precision == "float16")
+    start = 0
+    if checkpoint is not None:
+        start = checkpoint.restore(network, optimiser, scaler, device)
+        found = torch.tensor(start, dtype=torch.float64, device=device)
+        if reduced(found, world) != start * world:  # on several nodes: a folder of each, or a file seen too early
+            raise InputError(
+                f"{checkpoint.path}: the processes found different checkpoints (this one step {start}); the run's "
+                "folder must be one that all of them see."
+            )
+    model: nn.Module = network
+    if device.type == "cuda" and settings.channels_last:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if world > 1:
+        if device.type == "cuda":
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        model = nn.parallel.DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+    if works_behind(device):
+        for parameter in network.parameters():  # torch would leave them uninitialised if the first step is skipped
+            optimiser.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
+    if settings.compile:
+        model = torch.compile(model)  # type: ignore[assignment]
+    loss = loss.to(device)
+    model.train()
+    outcome = Outcome(start)
+    batches = iter(loader(start * settings.accumulate))
+    shown = bar(progress, "step", total=settings.iterations, initial=start)
+    began, images_done = time.perf_counter(), 0
+    watch = Watch(device, world)
+    look_every = LOOK_EVERY if works_behind(device) else 1
+    cudnn_set = cudnn_settings(settings, device, fixed_shape=True)
+    with shown, cudnn_set, _stop_signals() as stop, _plain_errors(settings, world):
+        for iteration in range(start, settings.iterations):
+            for group, base in zip(optimiser.param_groups, bases, strict=True):
+                group["lr"] = learning_rate(settings, iteration, base)
+            torch.manual_seed(sample_seed(settings.seed, iteration, rank) >> 1)  # dropout
+            optimiser.zero_grad(set_to_none=True)
+            for part in range(settings.accumulate):
+                images, masks = next(batches)
+                images, masks = images.to(device, non_blocking=True), masks.to(device, non_blocking=True)
+                if device.type == "cuda" and settings.channels_last:
+                    images = images.contiguous(memory_format=torch.channels_last)
+                last = part == settings.accumulate - 1
+                # Gradients are averaged over processes once, with the last part.
+                quiet = nullcontext() if last or world == 1 else model.no_sync()  # type: ignore[operator]
+                with quiet:
+                    with autocast(settings, device):
+                        logits, *auxiliary = model(images)
+                    total = loss(logits.float(), masks)  # in float32, whatever the network's arithmetic
+                    for other in auxiliary:
+                        total = total + settings.aux_weight * loss(other.float(), masks)
+                    scaler.scale(watch.passed(total / settings.accumulate)).backward()
+                images_done += len(images)
+            skip = watch.end_step(stop.asked)
+            done, stopping = iteration + 1, False
+            due = done % look_every == 0 or done % settings.checkpoint_every == 0 or done == settings.iterations
+            # Of several processes none looks on its own: all must stop after the same step.
+            if due or (stop.asked and world == 1):
+                speed = images_done * world / (time.perf_counter() - began)
+                seen = watch.look()
+                stopping = seen[-1][1]
+                for value, _ in seen:
+                    if not math.isfinite(value):
+                        outcome.diverged = True
+                        return outcome
+                    outcome.losses.append(value)
+                    number = outcome.iterations = outcome.iterations + 1
+                    if number % max(settings.iterations // 200, 1) == 0:
+                        lr = learning_rate(settings, number - 1, bases[0])
+                        shown.set_postfix(loss=f"{value:.4f}", lr=f"{lr:.2g}", img_s=f"{speed:.1f}", refresh=False)
+                        for log in logs:
+                            log({"iteration": number, "loss": value, "lr": lr, "images_per_s": round(speed, 2)})
+            if settings.clip_gradient is not None:
+                scaler.unscale_(optimiser)
+                nn.utils.clip_grad_norm_(network.parameters(), settings.clip_gradient)
+            if works_behind(device) and not scaler.is_enabled():  # the scaler finds a gradient of NaN by itself
+                optimiser.found_inf = skip  # type: ignore[attr-defined]
+            scaler.step(optimiser)
+            scaler.update()
+            shown.update()
+            if done == settings.iterations:
+                break
+            if checkpoint is not None and rank == 0 and (stopping or done % settings.checkpoint_every == 0):
+                checkpoint.save(network, optimiser, scaler, done)
+            if stopping:
+                raise Preempted(f"stopped after step {done} of {settings.iterations}")
+    return outcome
+
+
+@contextmanager
+def _plain_errors(settings: Training, world: int) -> Iterator[None]:
+    """Turn running out of memory, and a batch too small for batch statistics, into a sentence with the cure."""
+    images = settings.batch_size // settings.accumulate // world
+    try:
+        yield
+    except (MemoryError, RuntimeError, ValueError) as error:
+        text = str(error)
+        if "Expected more than 1 value per channel" in text:
+            raise InputError(
+                f"{images} image at once is too little for this network's batch statistics; raise batch_size, or lower "
+                "accumulate or the number of processes."
+            ) from None
+        # A GPU has an error of its own for it; the CPU's allocator only says so.
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in text:
+            raise
+        parts = "" if images % 2 else f"set accumulate to {2 * settings.accumulate} (the batch in more parts), "
+        raise InputError(
+            f"out of memory with {images} images of {settings.crop[0]} x {settings.crop[1]} at once; {parts}take more "
+            f"or larger GPUs, or a smaller network ({text.splitlines()[0] if text else type(error).__name__})."
+        ) from None
+
+
+class _Stop:
+    asked = False
+
+
+@contextmanager
+def _stop_signals() -> Iterator[_Stop]:
+    """Note SIGTERM and SIGUSR1 (a preemption, a walltime about to end) instead of dying of them."""
+    stop = _Stop()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        stop.asked = True
+
+    try:
+        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    except ValueError:  # not in the main thread: signals are somebody else's business
+        yield stop
+        return
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,163 @@
+"""Segmentation networks by name: an encoder, a head, and an auxiliary head for the training.
+
+>>> import torch
+>>> network = build_network("small", num_classes=21)  # or "deeplabv3plus-r101c", with weights="imagenet"
+>>> images = torch.zeros(2, 3, 40, 56)
+>>> logits, auxiliary = network.train()(images)  # both at the size of the images
+>>> network.eval()(images).shape == logits.shape == auxiliary.shape == (2, 21, 40, 56)
+True
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from autoseg.errors import InputError, unknown
+from autoseg.training import weights as stored
+from autoseg.training.encoders import HRNet, Norm, ResNet, resize
+from autoseg.training.heads import DeepLabHead, FCNHead, PSPHead
+from autoseg.training.small import SmallEncoder, SmallHead, group_norm
+
+
+class Network(nn.Module):
+    """An encoder with a head on its features; in training also an auxiliary head on the last feature but one.
+
+    `encoder` gives a list of feature maps, `head` turns them into scores, which are brought to the image's size;
+    `auxiliary` is None where the network is trained without one.
+    """
+
+    def __init__(self, encoder: nn.Module, head: nn.Module, auxiliary: nn.Module | None = None) -> None:
+        super().__init__()
+        self.encoder, self.head, self.auxiliary = encoder, head, auxiliary
+
+    def forward(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Return logits (N, C, H, W); in training mode a tuple of them and those of the auxiliary head, if any."""
+        features = self.encoder(images)
+        logits = resize(self.head(features), images)
+        if not self.training:
+            return logits
+        return (logits, resize(self.auxiliary(features[-2:-1]), images)) if self.auxiliary is not None else (logits,)
+
+    def parameter_groups(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """Return the encoder's parameters, and those of all heads, which learn faster."""
+        encoder = list(self.encoder.parameters())
+        known = {id(parameter) for parameter in encoder}
+        return encoder, [parameter for parameter in self.parameters() if id(parameter) not in known]
+
+
+def _on_resnet(depth: int, deep_stem: bool, make_head: type[DeepLabHead | PSPHead]) -> Callable[[int], Network]:
+    def build(num_classes: int) -> Network:
+        encoder = ResNet(depth, deep_stem)
+        channels = encoder.out_channels
+        auxiliary = FCNHead(channels[2:3], channels[2] // 4, num_classes)
+        return Network(encoder, make_head(channels, num_classes).initialise(), auxiliary.initialise())
+
+    return build
+
+
+def _hrnetv2(width: int) -> Callable[[int], Network]:
+    def build(num_classes: int) -> Network:
+        encoder = HRNet(width)
+        channels = encoder.out_channels
+        head = FCNHead(channels, sum(channels), num_classes, size=1, dropout=0.0)
+        return Network(encoder, head.initialise())
+
+    return build
+
+
+def _small(width: int, norm: Norm) -> Callable[[int], Network]:
+    def build(num_classes: int) -> Network:
+        encoder = SmallEncoder(width, norm)
+        channels = encoder.out_channels
+        head = SmallHead(channels, 2 * width, num_classes, norm)
+        auxiliary = FCNHead(channels[1:2], max(channels[1] // 4, 16), num_classes, norm=norm)
+        return Network(encoder, head, auxiliary)
+
+    return build
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How a network is made, what it is, and what its encoder's ImageNet weights are called on timm's hub."""
+
+    build: Callable[[int], Network]
+    what: str
+    hub: str | None = None
+
+
+NETWORKS: Mapping[str, Architecture] = {
+    "deeplabv3plus-r50c": Architecture(
+        _on_resnet(50, True, DeepLabHead),
+        "DeepLabv3+ with ResNet-50 v1c (deep stem): the release's proxy",
+        "resnet50c.gluon_in1k",
+    ),
+    "deeplabv3plus-r101c": Architecture(
+        _on_resnet(101, True, DeepLabHead),
+        "DeepLabv3+ with ResNet-101 v1c: the release's retraining",
+        "resnet101c.gluon_in1k",
+    ),
+    "pspnet-r101c": Architecture(
+        _on_resnet(101, True, PSPHead), "PSPNet with ResNet-101 v1c: the release's", "resnet101c.gluon_in1k"
+    ),
+    "hrnetv2-w48": Architecture(_hrnetv2(48), "FCN on HRNetV2-W48: the release's", "hrnet_w48.ms_in1k"),
+    "deeplabv3plus-r50": Architecture(
+        _on_resnet(50, False, DeepLabHead), "DeepLabv3+ with ResNet-50, torchvision's stem", "resnet50.tv_in1k"
+    ),
+    "deeplabv3plus-r101": Architecture(
+        _on_resnet(101, False, DeepLabHead), "DeepLabv3+ with ResNet-101, torchvision's stem", "resnet101.tv_in1k"
+    ),
+    "pspnet-r101": Architecture(
+        _on_resnet(101, False, PSPHead), "PSPNet with ResNet-101, torchvision's stem", "resnet101.tv_in1k"
+    ),
+    "deeplabv3plus-r18": Architecture(
+        _on_resnet(18, False, DeepLabHead), "DeepLabv3+ with ResNet-18, a light one", "resnet18.tv_in1k"
+    ),
+    "small": Architecture(_small(24, nn.BatchNorm2d), "a few 100 k parameters, for a CPU"),
+    "tiny": Architecture(_small(8, group_norm), "a few 10 k parameters, no batch statistics, for tests"),
+}
+
+
+def build_network(
+    name: str,
+    num_classes: int,
+    weights: str | os.PathLike[str] | None = None,
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Network:
+    """Return a network by name.
+
+    Args:
+        name: see `NETWORKS`.
+        num_classes: the data set's.
+        weights: the encoder's: "imagenet" (from timm's hub, or its cache), the path of a local file with the names of
+            torchvision, timm or mmsegmentation (.pth, .pt, .safetensors), or None: as initialised.
+        checkpoint: a file with the weights of the whole network: mmsegmentation's, or `weights.safetensors` of a run.
+
+    >>> type(build_network("tiny", 4).encoder).__name__
+    'SmallEncoder'
+    """
+    if name not in NETWORKS:
+        raise unknown("network", name, NETWORKS)
+    if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
+        raise InputError(f"num_classes is {num_classes!r}", expected="a whole number, 1 or more")
+    network = NETWORKS[name].build(num_classes)
+    if checkpoint is not None:
+        stored.load_whole(network, stored.read(checkpoint), checkpoint)
+    elif weights is not None and str(weights) != "none":
+        stored.load_encoder(network.encoder, encoder_weights(name, weights), weights)
+    return network
+
+
+def encoder_weights(name: str, weights: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """Return an encoder's ImageNet weights by their names: from a local file, or from the hub by "imagenet"."""
+    hub = NETWORKS[name].hub
+    fetching = f"fetch a file on a machine with network by `autoseg weights {name} --out FILE`, and give that"
+    if str(weights) != "imagenet":
+        return stored.read(weights, "give a file or 'none'" + (f", or {fetching}" if hub else ""))
+    if hub is None:
+        raise InputError(f"network '{name}' has no ImageNet weights", where="weights", cure="use weights 'none'")
+    return stored.fetch(hub, fetching)

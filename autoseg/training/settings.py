@@ -1,0 +1,156 @@
+"""Every setting, with its default and unit, in one place: what a user writes in YAML or JSON, checked whole.
+
+Knows no algorithm: it says what may be written down, and other modules say what it does. No torch here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from autoseg.errors import InputError, unknown
+from autoseg.files import Part, parse
+from autoseg.metrics.conventions import Conventions, LossConventions
+
+Side = Annotated[int, Field(ge=8)]  # pixels; smaller pictures vanish in a network
+
+
+NETWORK_NAMES = (
+    *("deeplabv3plus-r50c", "deeplabv3plus-r101c", "pspnet-r101c", "hrnetv2-w48"),
+    *("deeplabv3plus-r50", "deeplabv3plus-r101", "pspnet-r101", "deeplabv3plus-r18", "small", "tiny"),
+)
+"""The names in `autoseg.training.networks.NETWORKS`; written here too, to check a config without torch."""
+
+
+class Training(Part):
+    """How a network is trained: optimiser, schedule, augmentation, and what the machine does.
+
+    >>> Training.of_protocol("paper-proxy", iterations=10).batch_size
+    32
+    """
+
+    iterations: int = Field(ge=1, description="optimiser steps")
+    batch_size: int = Field(ge=1, description="images in a step, over all processes and accumulated parts")
+    crop: tuple[Side, Side] = Field(description="height and width of a training crop, pixels")
+    short_side: Side = Field(description="the image's short side before scaling, pixels")
+    scale: tuple[float, float] = Field(default=(0.5, 2.0), description="range of the random scale")
+    max_share: float = Field(default=0.75, gt=0, le=1, description="greatest share of one class in a crop")
+    flip: float = Field(default=0.5, ge=0, le=1, description="probability of a horizontal flip")
+    photometric: bool = Field(default=True, description="photometric distortion")
+    test_scale: Literal["training", "original"] | tuple[Side, Side] = Field(
+        default="training",
+        description="size at which a trained network is scored: [greatest long side, greatest short side], pixels, the "
+        "aspect kept; training: [4 x short_side, short_side]; original: as the images are",
+    )
+    lr: float = Field(default=0.02, gt=0, description="the encoder's learning rate at the start")
+    min_lr: float = Field(default=1e-4, ge=0, description="the learning rate at the end")
+    power: float = Field(default=0.9, gt=0, description="exponent of the polynomial decay")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="SGD's momentum")
+    weight_decay: float = Field(default=5e-4, ge=0, description="SGD's weight decay")
+    head_lr: float = Field(default=10.0, gt=0, description="the heads' learning rate, times the encoder's")
+    aux_weight: float = Field(default=0.4, ge=0, description="weight of the auxiliary head's loss, the same loss")
+    clip_gradient: float | None = Field(default=None, gt=0, description="greatest norm of the gradient; null: no limit")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="the source of initial heads, batches and dropout")
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        default="float32", description="of the network's arithmetic on a GPU; losses stay in float32"
+    )
+    tf32: bool = Field(
+        default=True,
+        description="float32 convolutions in TF32 on a GPU that has it, as torch's default; matrix products never",
+    )
+    threads: int = Field(default=1, ge=1, description="CPU threads; another number gives other last digits")
+    accumulate: int = Field(default=1, ge=1, description="parts a batch is processed in, to fit a smaller GPU")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where to train")
+    workers: int = Field(default=2, ge=0, description="processes that load data; changes no result")
+    channels_last: bool = Field(default=True, description="memory format on a GPU")
+    compile: bool = Field(default=False, description="torch.compile the network")
+    checkpoint_every: int = Field(default=500, ge=1, description="steps between checkpoints; changes no result")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Training:
+        if self.batch_size % self.accumulate:
+            raise InputError(f"batch_size {self.batch_size} cannot be processed in {self.accumulate} equal parts.")
+        if self.min_lr > self.lr:
+            raise InputError(f"min_lr {self.min_lr} is greater than lr {self.lr}.")
+        if not 0 < self.scale[0] <= self.scale[1]:
+            raise InputError(f"scale is {list(self.scale)}; expected two positive numbers, the smaller first.")
+        if isinstance(self.test_scale, tuple) and self.test_scale[0] < self.test_scale[1]:
+            raise InputError(f"{list(self.test_scale)}", where="test_scale", expected="the long side first")
+        return self
+
+    @classmethod
+    def of_protocol(cls, protocol: str, **changes: Any) -> Training:
+        """Return the settings of a protocol by its name, with changes."""
+        if protocol not in PROTOCOLS:
+            raise unknown("protocol", protocol, PROTOCOLS)
+        return parse(cls, {**PROTOCOLS[protocol][0], **changes}, f"protocol '{protocol}'")
+
+    @property
+    def scored_at(self) -> tuple[int, int] | None:
+        """The greatest long and short side of an image that the trained network is scored on; None: as it is.
+
+        >>> Training.of_protocol("release").scored_at
+        (2048, 512)
+        """
+        if self.test_scale == "training":
+            return 4 * self.short_side, self.short_side
+        return None if self.test_scale == "original" else self.test_scale
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """The settings that trained weights depend on, for their fingerprint; the device's type is added to it."""
+        left_out = {"workers", "checkpoint_every", "device", "test_scale"}
+        if self.tf32:  # torch's default: only another choice is named
+            left_out.add("tf32")
+        return self.model_dump(mode="json", exclude=left_out)
+
+
+_DEEPLAB = {"batch_size": 16, "lr": 0.007, "min_lr": 0.0, "weight_decay": 4e-5, "head_lr": 1.0}
+_KEPT = (
+    "not as DeepLabv3+, but as in the release: output stride 8, auxiliary loss, photometric distortion, no crop with "
+    "over 75 % of one class, and images brought to the crop's short side before they are scaled"
+)
+
+PROTOCOLS: Mapping[str, tuple[dict[str, Any], str]] = {
+    "paper-proxy": (
+        {"iterations": 1000, "batch_size": 32, "crop": (128, 128), "short_side": 128},
+        "the paper's Appendix A: 1000 iterations of 32 images at 128 x 128, lr .02 decayed by (1 - t/T)^.9 to 1e-4, "
+        "momentum .9, weight decay 5e-4, heads' lr x10; augmentation and auxiliary head from the authors' release, "
+        "whose proxy task has the same settings",
+    ),
+    "paper": (
+        {"iterations": 30000, "crop": (513, 513), "short_side": 513, **_DEEPLAB},
+        "the paper's Appendix A: retraining as DeepLabv3+ (Chen et al. 2018) does: 30 k iterations of 16 crops of 513, "
+        f"lr .007 decayed to 0, weight decay 4e-5; {_KEPT}",
+    ),
+    "paper-cityscapes": (
+        {"iterations": 90000, "crop": (769, 769), "short_side": 1024, **_DEEPLAB},
+        "as 'paper', with the iterations and the crop that DeepLabv3+'s authors publish for Cityscapes",
+    ),
+    "release": (
+        {"iterations": 10000, "batch_size": 32, "crop": (512, 512), "short_side": 512},
+        "the authors' release on VOC: 10 k iterations of 32 crops of 512 over 4 GPUs, lr .02, heads' lr x10, SyncBN",
+    ),
+    "release-cityscapes": (
+        {"iterations": 40000, "batch_size": 8, "crop": (512, 1024), "short_side": 1024, "lr": 0.01, "head_lr": 1.0},
+        "not released; mmsegmentation's usual schedule for DeepLabv3+ on Cityscapes, all parts at lr .01",
+    ),
+}
+
+
+class Task(Part):
+    """What a network is trained and scored on: data, split, network, and how."""
+
+    data: str = Field(description="a folder made by `autoseg prepare`")
+    split: str | None = Field(default=None, description="a file made by `autoseg split`; null: split.json in `data`")
+    network: str = Field(description="see `autoseg.training.networks.NETWORKS`")
+    weights: str | None = Field(default=None, description="the encoder's: imagenet, a file, or null")
+    training: Training
+    conventions: Conventions = Field(
+        default=Conventions(), description="of the metrics that score: tolerance, boundary_radius, ..."
+    )
+    loss_conventions: LossConventions = Field(
+        default=LossConventions(), description="of naive and published losses, where they differ"
+    )

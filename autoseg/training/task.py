@@ -1,0 +1,126 @@
+"""A task, opened: data, split, device, batches, metrics. What proxy trials and runs have in common.
+
+`check_task` looks for all that is missing at once, before anything is started.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from autoseg.data.augment import Augmentation
+from autoseg.data.kinds import kind_of
+from autoseg.data.loaders import Read, train_loader
+from autoseg.data.model import cache_short_side
+from autoseg.data.prepare import readable
+from autoseg.data.prepared import Prepared
+from autoseg.data.split import load_split
+from autoseg.errors import Problem, collect
+from autoseg.files import checksum
+from autoseg.metrics.formula import METRICS
+from autoseg.metrics.segmentation import SegmentationMetrics
+from autoseg.training.loop import choose_device
+from autoseg.training.networks import NETWORKS, Network, build_network
+from autoseg.training.settings import Task
+from autoseg.versions import TRAINING_VERSION
+
+
+class OpenTask:
+    """A task whose data and device are there; what is missing is an error before anything is trained."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.settings = task, task.training
+        self.device = choose_device(self.settings.device)
+        torch.set_num_threads(self.settings.threads)
+        self.data = Prepared.open(task.data)
+        self.split = load_split(task.split or Path(task.data) / "split.json", self.data)
+        self.conventions = task.conventions.on_data(kind_of(self.data.index.dataset).HAS_BACKGROUND)
+
+    def network(self) -> Network:
+        """Return the network as every training of this task begins: weights of the encoder, heads from the seed."""
+        torch.manual_seed(self.settings.seed)
+        return build_network(self.task.network, self.data.num_classes, self.task.weights).to(self.device)
+
+    def batches(
+        self, read: Read, ids: Sequence[str], start: int, rank: int = 0, world: int = 1
+    ) -> Iterable[tuple[Tensor, Tensor]]:
+        """Return the training batches from number `start` on, each one of `accumulate` parts of a step."""
+        s = self.settings
+        return train_loader(
+            read,
+            ids,
+            Augmentation(
+                s.short_side, s.crop, scale=s.scale, max_share=s.max_share, flip=s.flip, photometric=s.photometric
+            ),
+            batch_size=s.batch_size // s.accumulate,
+            seed=s.seed,
+            start=start,
+            stop=s.iterations * s.accumulate,
+            workers=s.workers,
+            rank=rank,
+            world_size=world,
+        )
+
+    def metrics(self, names: Iterable[str] = METRICS) -> SegmentationMetrics:
+        """Return metrics under the task's conventions."""
+        return SegmentationMetrics.preset(
+            self.conventions, self.data.num_classes, ignore_index=self.data.ignore_index, metrics=list(names)
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """Return what every training of this task depends on, for fingerprints; weight files count by content."""
+        weights = self.task.weights
+        return {
+            "version": TRAINING_VERSION,
+            "network": self.task.network,
+            "weights": checksum(weights) if weights and Path(weights).is_file() else weights,
+            "training": self.settings.decisive,
+            "conventions": self.conventions.model_dump(),
+            "device": self.device.type,
+        }
+
+
+def check_task(
+    task: Task, out: str | os.PathLike[str] = ".", source: Literal["files", "cache"] = "cache"
+) -> list[Problem]:
+    """Return everything that stands in the way of a training that writes to `out`, and remarks.
+
+    Device, weights (they are loaded), data, split, and room for the checkpoints are looked at, each for itself; trials
+    read the images from the cache, runs from the original files, of which the first is read.
+    """
+    problems: list[Problem] = []
+
+    def remark(where: str, what: str, cure: str) -> None:
+        problems.append(Problem(where, what, cure, "warning"))
+
+    with collect(problems):
+        if choose_device(task.training.device).type == "cpu":
+            remark("device", "the training runs on the CPU", "a network other than small and tiny wants a GPU")
+    classes = 2
+    with collect(problems, "data"):
+        data = Prepared.open(task.data)
+        classes = data.num_classes
+        split = load_split(task.split or data.folder / "split.json", data)
+        with collect(problems):
+            if source == "cache":
+                data.cache(cache_short_side(task.training.short_side))
+            else:
+                data.read(split.whole_train[0])
+    with collect(problems):
+        network = build_network(task.network, classes)
+        need = 6 * sum(value.numel() * value.element_size() for value in network.state_dict().values())
+        there = next(place for place in (Path(out), *Path(out).absolute().parents) if place.exists())
+        if (free := shutil.disk_usage(there).free) < need:
+            found = f"{readable(free)} free, {readable(need)} are needed for the checkpoints of one training"
+            problems.append(Problem(str(out), found, "make room or choose another folder"))
+        if task.weights is not None:
+            build_network(task.network, classes, task.weights)
+        elif NETWORKS[task.network].hub:
+            remark("weights", "the encoder starts from nothing", "the paper's starts from ImageNet: --weights")
+    return problems

@@ -1,0 +1,124 @@
+"""Proxy trials: every proposal trained from the same weights on the same batches and dropout, scored on the hold-out.
+
+So the scores of a search differ by the loss alone, and a trial's score depends on nothing but its parameters: not on
+the chunk it is in, nor on the trials before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from autoseg.data.augment import CenterView
+from autoseg.data.loaders import eval_loader
+from autoseg.data.model import cache_short_side
+from autoseg.files import fingerprint
+from autoseg.losses.surrogate import Surrogate
+from autoseg.losses.surrogate_loss import SurrogateLoss
+from autoseg.metrics.formula import METRICS
+from autoseg.plugins import load_plugin
+from autoseg.search.settings import Search
+from autoseg.training.evaluation import is_finite, score
+from autoseg.training.loop import Outcome, train
+from autoseg.training.networks import Network
+from autoseg.training.settings import Task
+from autoseg.training.task import OpenTask
+
+
+class ProxyTask(OpenTask):
+    """A proxy task with its data and device: an objective of `autoseg.search.runner` within one process.
+
+    The network is built when the first trial is trained: a fingerprint needs none.
+    """
+
+    def __init__(self, task: Task, *, progress: bool = False) -> None:
+        super().__init__(task)
+        self.cache = self.data.cache(cache_short_side(self.settings.short_side))
+        self.progress = progress  # show a bar for each trial
+
+    @cached_property
+    def trained(self) -> Network:
+        """The network that all trials train, each from the initial weights."""
+        return self.network()
+
+    @cached_property
+    def initial(self) -> dict[str, Tensor]:
+        """The weights that every trial starts from."""
+        return {name: value.clone() for name, value in self.trained.state_dict().items()}
+
+    @cached_property
+    def task_fingerprint(self) -> str:
+        """The fingerprint of all that a trial's score depends on, beside its own parameters."""
+        data, split = self.data.checksum(cache_short_side(self.settings.short_side)), self.split.checksum()
+        return fingerprint({**self.identity(), "data": data, "split": split})
+
+    def fingerprint(self, search: Search, proposal: Surrogate) -> str:
+        """Return the fingerprint of a proposal's score."""
+        return fingerprint({"proxy": self.task_fingerprint, "surrogate": proposal.model_dump(exclude={"source"})})
+
+    def train(self, loss: nn.Module, progress: str | None = None) -> Outcome:
+        """Train the network with a loss, from the initial weights, on the batches that every trial sees."""
+        self.trained.load_state_dict(self.initial)
+
+        def batches(start: int) -> Iterable[tuple[Tensor, Tensor]]:
+            return self.batches(self.cache.read, self.split.train, start)
+
+        return train(self.trained, loss, batches, self.settings, device=self.device, progress=progress)
+
+    def score(self, names: Iterable[str] = METRICS) -> dict[str, float]:
+        """Return the metrics of the network, as it is, on the hold-out images; 0 if its weights are not finite."""
+        if not is_finite(self.trained):
+            return dict.fromkeys(names, 0.0)
+        s = self.settings
+        loader = eval_loader(
+            self.cache.read,
+            self.split.hold_out,
+            CenterView(s.short_side),
+            batch_size=s.batch_size // s.accumulate,
+            workers=s.workers,
+        )
+        return score(self.trained, loader, self.metrics(names), self.device, s).compute()
+
+    def __call__(self, proposal: Surrogate, number: int) -> dict[str, Any]:
+        """Train and score one proposal; return what its files say of it."""
+        background = self.conventions.drop_background
+        loss = SurrogateLoss(proposal, ignore_index=self.data.ignore_index, has_background=background)
+        outcome = self.train(loss, proposal.source if self.progress else None)
+        scores = self.score(dict.fromkeys([*METRICS, proposal.metric]))
+        device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        return {"score": scores[proposal.metric], "scores": scores, "diverged": outcome.diverged, "device": device}
+
+
+@dataclass(frozen=True)
+class ProxyObjective:
+    """A proxy task as an objective for worker processes: each of them opens it once."""
+
+    task: Task
+    plugins: tuple[str, ...] = ()  # modules that register a user's metrics, in every process
+
+    @cached_property
+    def _here(self) -> ProxyTask:
+        return ProxyTask(self.task)
+
+    def __reduce__(self) -> tuple[type[ProxyObjective], tuple[Task, tuple[str, ...]]]:
+        return type(self), (self.task, self.plugins)  # a worker opens the task itself
+
+    def fingerprint(self, search: Search, proposal: Surrogate) -> str:
+        """Return the fingerprint of a proposal's score; the task is opened, but no network is built."""
+        return self._here.fingerprint(search, proposal)
+
+    def __call__(self, proposal: Surrogate, number: int) -> dict[str, Any]:
+        """Train and score a proposal."""
+        for module in self.plugins:
+            load_plugin(module)
+        return _opened(self.task)(proposal, number)
+
+
+@lru_cache(maxsize=1)
+def _opened(task: Task) -> ProxyTask:
+    return ProxyTask(task)

@@ -1,0 +1,105 @@
+"""Weights of encoders and of whole networks, from files and from timm's hub, whichever of the usual names they go by.
+
+Knows the names of tensors: torchvision's and mmsegmentation's (ours too), timm's, and the prefixes that training
+programs put before them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import autoseg.training._torchvision  # noqa: F401  # timm and smp, imported later, then load beside a CPU-only torch
+from autoseg.errors import InputError
+
+_PARTS = {"backbone.": "encoder.", "decode_head.": "head.", "auxiliary_head.": "auxiliary."}  # mmsegmentation's: ours
+_TIMMS_STEM = {"bn1.": "stem.7.", **{f"conv1.{layer}.": f"stem.{layer}." for layer in (0, 1, 3, 4, 6)}}
+
+
+def read(path: str | os.PathLike[str], cure: str = "give a file that is there") -> dict[str, Tensor]:
+    """Return the tensors of a file (.pth, .pt, .safetensors) by their names."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError("no such file", where=path, cure=cure)
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state: Any = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged or foreign file fails in many ways
+        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        raise InputError(
+            f"not readable as weights ({reason})", where=path, expected="a file that torch saved"
+        ) from None
+    for key in ("state_dict", "model"):
+        if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
+            state = state[key]
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise InputError("it holds something else than weights", where=path, expected="a mapping of names to tensors")
+    return {key.removeprefix("module."): value for key, value in state.items()}
+
+
+def fetch(hub: str, cure: str) -> dict[str, Tensor]:
+    """Return the weights of a model of timm's hub."""
+    import timm
+
+    try:
+        return timm.create_model(hub, pretrained=True).state_dict()
+    except Exception as error:  # the network fails in many ways
+        raise InputError(
+            f"the ImageNet weights '{hub}' cannot be fetched here ({type(error).__name__})", where="weights", cure=cure
+        ) from None
+
+
+def load_encoder(encoder: nn.Module, state: Mapping[str, Tensor], where: str | os.PathLike[str]) -> None:
+    """Put weights into an encoder; every one of its tensors must be there, and others, as a classifier's, may be."""
+    found = {}
+    for key, value in state.items():
+        for prefix in ("backbone.", "encoder.", "model."):
+            key = key.removeprefix(prefix)
+        found[key] = value
+    own = encoder.state_dict()
+    if "stem.0.weight" in own and "stem.0.weight" not in found:
+        found = {_renamed(key, _TIMMS_STEM): value for key, value in found.items()}
+    _fill(encoder, {key: value for key, value in found.items() if key in own}, where)
+
+
+def load_whole(network: nn.Module, state: Mapping[str, Tensor], where: str | os.PathLike[str]) -> None:
+    """Put weights into a whole network: all of its tensors must be there, and no others."""
+    found = {_renamed(key, _PARTS): value for key, value in state.items()}
+    own = network.state_dict()
+    foreign = [key for key in found if key not in own]
+    if foreign:
+        raise _another(f"it has {len(foreign)} tensors that the network lacks, such as '{foreign[0]}'", where)
+    _fill(network, found, where)
+
+
+def _renamed(key: str, prefixes: Mapping[str, str]) -> str:
+    for theirs, ours in prefixes.items():
+        if key.startswith(theirs):
+            return ours + key.removeprefix(theirs)
+    return key
+
+
+def _fill(module: nn.Module, found: Mapping[str, Tensor], where: str | os.PathLike[str]) -> None:
+    wanted = {key: value for key, value in module.state_dict().items() if not key.endswith("num_batches_tracked")}
+    missing = [key for key in wanted if key not in found]
+    if missing:
+        raise _another(f"it lacks {len(missing)} of {len(wanted)} tensors, such as '{missing[0]}'", where)
+    for key, value in wanted.items():
+        if found[key].shape != value.shape:
+            shapes = f"shape {tuple(found[key].shape)}, the network's is {tuple(value.shape)}"
+            raise _another(f"'{key}' has {shapes}", where)
+    module.load_state_dict({key: found[key] for key in wanted}, strict=False)
+
+
+def _another(what: str, where: str | os.PathLike[str]) -> InputError:
+    cure = "give the weights of this network and this number of classes, or name the network that they are of"
+    return InputError(what, where=where, cure=cure)

@@ -1,0 +1,107 @@
+"""What the Snakefile takes from Snakemake beside its documented interface is still there, and means the same."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+from autoseg.pipeline import snakemake_private as private
+from tests.pipeline_runs import ROOT, environment
+
+# `done` is there already; `first` runs, and `second`, which waits for it and asks for more in every attempt.
+SNAKEFILE = """
+import json
+from autoseg.pipeline import snakemake_private as private
+
+localrules: all, done, first, second, unwanted
+
+rule all:
+    input: "done.txt", "second.txt"
+rule done:
+    output: "done.txt"
+    shell: "touch {output}"
+rule first:
+    output: "first.txt"
+    shell: "touch {output}"
+rule second:
+    input: "first.txt"
+    output: "second.txt"
+    resources: runtime=lambda w, attempt: 10 * attempt, gpu=1
+    shell: "touch {output}"
+rule unwanted:
+    output: "unwanted.txt"
+    shell: "touch {output}"
+
+onstart:
+    (job,) = private.jobs_to_run(workflow, "second")
+    found = {
+        "files": private.given_configfiles(workflow),
+        "keys": private.given_keys(workflow),
+        "rules": sorted(job.rule.name for job in private.jobs_to_run(workflow)),
+        "planned": [rule for rule in ("done", "first", "unwanted") if private.is_planned(workflow, rule)],
+        "third": private.resources(job, 3, "runtime", "gpu", "slurm_account"),
+        "after": private.resources(job, job.attempt, "runtime"),
+        "attempts": private.attempts(workflow),
+        "status": private.slurm_status_command(workflow),
+        "run": private.slurm_run(workflow),
+        "main": workflow.is_main_process,
+    }
+    with open("found.json", "w") as file:
+        json.dump(found, file)
+"""
+
+
+def found(folder, *arguments):
+    (folder / "Snakefile").write_text(SNAKEFILE)
+    (folder / "done.txt").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--cores", "1", *arguments],
+        cwd=folder,
+        env=environment(PYTHONPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "found.json").read_text())
+
+
+def test_a_plain_run_has_neither_config_nor_cluster(tmp_path):
+    assert found(tmp_path) == {
+        "files": [],
+        "keys": {},
+        "rules": ["all", "first", "second"],
+        "planned": ["done", "first"],
+        "third": [30, 1, None],
+        "after": [10],
+        "attempts": 1,
+        "status": None,
+        "run": None,
+        "main": True,
+    }
+
+
+def test_config_files_keys_and_retries_are_those_of_the_command_line(tmp_path):
+    (tmp_path / "mine.yaml").write_text("name: mine\n")
+    seen = found(tmp_path, "--configfile", "mine.yaml", "--config", "name=other", "seed=3", "--retries", "2")
+    assert [path.rpartition("/")[2] for path in seen["files"]] == ["mine.yaml"]
+    assert (seen["keys"], seen["attempts"]) == ({"name": "other", "seed": 3}, 3)
+
+
+def test_the_slurm_executor_names_its_run_and_its_status_command(tmp_path):
+    """Every job is local, so no cluster is needed."""
+    slurm = ("--executor", "slurm", "--jobs", "1", "--slurm-jobname-prefix", "autoseg")
+    seen = found(tmp_path, *slurm, "--slurm-status-command", "squeue")
+    assert seen["run"].startswith("autoseg_")
+    assert seen["status"] == "squeue"
+
+
+def test_the_slurm_executor_starts_the_batch_scripts_snakemake_with_an_executor_of_its_own():
+    plugin = importlib.import_module("snakemake_executor_plugin_slurm")
+    executor = object.__new__(plugin.Executor)  # a whole one would look for a cluster
+    executor.workflow = SimpleNamespace(executor_settings=plugin.ExecutorSettings())
+    assert private.is_slurm_batch(executor.additional_general_args().split())
+    assert not private.is_slurm_batch(["snakemake", "--cores", "1", "--mode", "remote"])
