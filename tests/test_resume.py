@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from autoseg.cli import main
+from autoseg.pipeline.expansion import load_pipeline
+from autoseg.pipeline.layout import Layout
+from autoseg.pipeline.recovery import recover
 from tests.pipeline_runs import (
     ROOT,
     TINY,
@@ -59,6 +62,105 @@ def test_snakemakes_own_report_is_built_and_has_tables_figures_and_the_page(fini
     report = (finished / "snakemake.html").read_text()
     for name in ("main.html", "curves.svg", "gallery.svg", "report.html"):
         assert name in report
+
+
+def lose(path: Path) -> None:
+    """Delete a file."""
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    """Leave the first half of a file, as a broken disk may."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def edit(path: Path) -> None:
+    """Change a trial's score by hand."""
+    path.write_text(path.read_text().replace('"score": 0.', '"score": 0.9'))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "removed"),
+    [
+        # Its chunk, the second step (proposals and two chunks) and the answer; a damaged score is renamed.
+        ("searches/mIoU/step-001/trial-0.json", lose, 1 + 3 + 1),
+        ("searches/mIoU/step-001/trial-1.json", cut, 1 + 3 + 1 + 1),
+        ("searches/mIoU/step-002/trial-4.json", edit, 1 + 1 + 1),
+        ("searches/mAcc/rescore/trial-1000000.json", lose, 2),
+        ("searches/mIoU/step-001/proposals.json", cut, 7),
+        ("searches/mIoU/step-001/chunk-0-of-2.json", cut, 5),
+        ("searches/mIoU/surrogate.json", cut, 1),
+        ("data/scenes/split.json", cut, 1),
+        ("data/scenes/cache-32.bin", lose, 2),
+        ("data/scenes/cache-32.bin", cut, 2),
+        ("data/scenes/index.json", cut, 1),
+        ("data/scenes/source.json", lose, 1),
+        ("runs/scenes/tiny/ce/seed-0/scores.json", cut, 1),
+    ],
+)
+def test_a_lost_or_damaged_file_is_found_and_what_says_done_of_it_is_removed(
+    finished, tmp_path, monkeypatch, name, damage, removed
+):
+    copied(finished, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    pipeline = load_pipeline(content("tiny"), "tiny")
+    layout = Layout.named("tiny")
+    assert recover(pipeline, layout, remove=True) == []
+    damage(tmp_path / "results/tiny" / name)
+    before = set(results(tmp_path))
+    (found,) = recover(pipeline, layout, remove=False)
+    assert set(results(tmp_path)) == before
+    assert found.where in (f"results/tiny/{name}", "results/tiny/data/scenes/index.json")
+    recover(pipeline, layout, remove=True)
+    left = {name for name in results(tmp_path) if "damaged-" not in name}
+    assert len(before - left) == removed
+    assert recover(pipeline, layout, remove=True) == []
+
+
+@pytest.mark.parametrize("damage", [lose, cut])
+def test_damaged_weights_are_missed_only_while_something_needs_them(finished, tmp_path, monkeypatch, damage):
+    copied(finished, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    pipeline, layout = load_pipeline(content("tiny"), "tiny"), Layout.named("tiny")
+    damage(tmp_path / "results/tiny/runs/scenes/tiny/ce/seed-0/weights.safetensors")
+    assert recover(pipeline, layout, remove=False) == []  # it is scored and drawn: deleting it saves room
+    lose(tmp_path / "results/tiny/figures/gallery.svg")
+    assert len(recover(pipeline, layout, remove=False)) == 1
+    damage(tmp_path / "results/tiny/runs/scenes/tiny/naive-mIoU/seed-0/weights.safetensors")
+    lose(tmp_path / "results/tiny/runs/scenes/tiny/naive-mIoU/seed-0/scores.json")
+    assert len(recover(pipeline, layout, remove=False)) == 2
+
+
+def test_one_command_brings_results_back_from_any_partial_loss(finished, tmp_path):
+    copied(finished, tmp_path)
+    out = tmp_path / "results/tiny"
+    before = finished_trainings(out)
+    trained = {
+        "searches/mIoU/step-001/trial-0.json": lose,
+        "searches/mIoU/step-001/trial-1.json": cut,
+        "searches/mAcc/step-002/trial-4.json": edit,
+        "searches/mAcc/rescore/trial-1000000.json": lose,
+        "runs/scenes/tiny/ce/seed-0/weights.safetensors": cut,
+    }
+    made = {
+        "data/scenes/cache-32.bin": lose,
+        "data/scenes/split.json": cut,
+        "searches/mIoU/surrogate.json": lose,
+        "runs/scenes/tiny/ce/seed-0/scores.json": lose,
+    }
+    for name, damage in {**trained, **made}.items():
+        damage(out / name)
+    done = snakemake(tmp_path, "--configfile", str(TINY))
+    assert done.returncode == 0, done.stdout
+    after = finished_trainings(out)
+    assert {path for path in before if after[path] != before[path]} == {out / name for name in trained}
+    found = results(out)
+    assert {name for name in found if "damaged-" in name} == {
+        "searches/mIoU/step-001/damaged-trial-1.json",
+        "searches/mAcc/step-002/damaged-trial-4.json",
+    }
+    assert {name: text for name, text in found.items() if "damaged-" not in name} == results(finished / "results/tiny")
+    assert "Nothing to be done" in snakemake(tmp_path, "--configfile", str(TINY)).stdout
 
 
 BIOU = {"dataset": "scenes", "proxy": "tiny", "search": {"metric": "BIoU", "steps": 2, "trials_per_step": 3}}
@@ -115,11 +217,10 @@ def test_another_version_of_an_algorithm_makes_its_results_again(finished, tmp_p
     assert planned(finished, "--configfile", str(TINY), PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}") == counts(jobs)
 
 
-def test_lost_weights_and_trials_are_not_missed_but_a_whole_run_or_search_is(finished, tmp_path):
+def test_lost_weights_are_not_missed_but_a_whole_run_or_search_is(finished, tmp_path):
     copied(finished, tmp_path)
     run, search = (tmp_path / "results/tiny" / name for name in ("runs/scenes/tiny/ce/seed-0", "searches/mAcc"))
     (run / "weights.safetensors").unlink()
-    (search / "step-001/trial-0.json").unlink()
     assert planned(tmp_path, "--configfile", str(TINY)) == {}
     shutil.rmtree(run)
     jobs = "train 1 evaluate 1 table 1 figure 2 make_report 1"

@@ -17,6 +17,9 @@ import json
 from autoseg.pipeline import snakemake_private as private
 
 localrules: all, done, first, second, unwanted
+dry = private.is_dry_run(workflow)
+if dry:
+    raise SystemExit("a dry run")
 
 rule all:
     input: "done.txt", "second.txt"
@@ -48,6 +51,7 @@ onstart:
         "status": private.slurm_status_command(workflow),
         "run": private.slurm_run(workflow),
         "main": workflow.is_main_process,
+        "dry": dry,
     }
     with open("found.json", "w") as file:
         json.dump(found, file)
@@ -81,7 +85,15 @@ def test_a_plain_run_has_neither_config_nor_cluster(tmp_path):
         "status": None,
         "run": None,
         "main": True,
+        "dry": False,
     }
+
+
+def test_a_dry_run_is_known_while_the_snakefile_is_read(tmp_path):
+    (tmp_path / "Snakefile").write_text(SNAKEFILE)
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", "-n"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(PYTHONPATH=str(ROOT)), capture_output=True, text=True)
+    assert "a dry run" in done.stderr
 
 
 def test_config_files_keys_and_retries_are_those_of_the_command_line(tmp_path):

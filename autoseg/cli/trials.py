@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step", required=True, help="the step's number (or folder: step-003), or 'rescore'")
     parser.add_argument("--chunk", default="0/1", metavar="K/N", help="trials K, K+N, K+2N, ... (default 0/1: all)")
     parser.add_argument(
-        "--out", metavar="FILE", help="write the names of the chunk's score files here when all are done"
+        "--out", metavar="FILE", help="write the checksums of the chunk's score files here when all are done"
     )
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
     add_task_arguments(parser, "paper-proxy")
@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
-    from autoseg.files import write_json
+    from autoseg.files import checksum
+    from autoseg.search.records import ChunkScores
     from autoseg.search.runner import run_chunk
     from autoseg.training.trial import ProxyTask
 
@@ -47,4 +48,4 @@ def run(args: argparse.Namespace) -> None:
     task = ProxyTask(task_of(args), progress=not args.quiet)
     paths = run_chunk(args.folder, step, task, (int(k), int(n)))
     if args.out:
-        write_json(args.out, {"scores": [path.name for path in paths]})
+        ChunkScores(scores={path.name: checksum(path) for path in paths}).save(args.out)

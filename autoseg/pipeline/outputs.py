@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -155,6 +155,7 @@ class _Figure(Part):
     """What all kinds of figures have; a kind names what it is drawn from."""
 
     title: str = ""
+    needs_networks: ClassVar[bool] = False  # the runs' weights, not only their scores
 
     @property
     def runs(self) -> list[Run]:
@@ -234,6 +235,7 @@ class GalleryFigure(_RunFigure):
 
     kind: Literal["gallery"]
     images: int = Field(default=4, ge=1, description="how many, evenly spread over the validation set")
+    needs_networks: ClassVar[bool] = True
 
 
 class ClassFigure(_RunFigure):

@@ -24,6 +24,14 @@ def given_keys(workflow: Any) -> dict[str, Any]:
     return dict(workflow.config_settings.config)
 
 
+def is_dry_run(workflow: Any) -> bool:
+    """Return whether the plan is only shown: then no file may be removed.
+
+    `workflow.dryrun` is not yet known while the Snakefile is read.
+    """
+    return bool(workflow.output_settings.dryrun)
+
+
 def jobs_to_run(workflow: Any, rule: str | None = None) -> list[Any]:
     """Return the jobs that will run, of one rule or of all: only what they need is checked before the first."""
     return [job for job in workflow.dag.needrun_jobs() if rule is None or job.rule.name == rule]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from autoseg.errors import InputError
-from autoseg.files import write_json
+from autoseg.files import read_json, write_json
 from autoseg.search.records import Proposals, Scored, StepName, TrialScore
 from autoseg.search.settings import Search, load_search
 from autoseg.search.space import changes, self_contained
@@ -114,6 +114,7 @@ class Folder:
         A score with another fingerprint is of another task, setting or objective: it is set aside, and nothing is lost.
         One that was set aside is taken back when its fingerprint is asked for again.
         """
+        self._set_aside_damaged(step)
         done = {score.number: score for score in self.scores(step)}
         missing = []
         for number, fingerprint in fingerprints.items():
@@ -124,6 +125,16 @@ class Folder:
             if not self._take_back(step, number, fingerprint):
                 missing.append(number)
         return missing
+
+    def _set_aside_damaged(self, step: StepName) -> None:
+        """Rename scores that are cut short or no JSON: their trials are run again."""
+        for path in self.step(step).glob("trial-*.json"):
+            try:
+                read_json(path)
+            except InputError as error:
+                aside = path.with_name(f"damaged-{path.name}")
+                log.warning("%s is set aside as %s: %s", path, aside.name, error.what)
+                path.replace(aside)
 
     def _set_aside(self, step: StepName, score: TrialScore, why: str) -> None:
         """Rename a trial's score, and its time, so that they do not count."""

@@ -84,6 +84,14 @@ class TrialScore(Document):
         return self
 
 
+class ChunkScores(Document):
+    """`chunk-<k>-of-<n>.json`: written when all trials of a job are scored; each score as it was then."""
+
+    SCHEMA: ClassVar[str] = "autoseg/chunk/1"
+
+    scores: dict[str, str] = Field(description="the checksum of each trial's file, by its name")
+
+
 @dataclass(frozen=True)
 class Scored:
     """A step that is done: its proposals and, in their order, its scores."""

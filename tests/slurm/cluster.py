@@ -152,6 +152,20 @@ class Cluster:
             if not self.pid(f"slurmd-{node}"):
                 self.start_node(node)
 
+    def stop_controller(self) -> None:
+        """Let slurmctld go away: jobs run on, and no command of SLURM is answered."""
+        end(self.pid("slurmctld"))
+        (self.folder / "run/slurmctld.pid").unlink(missing_ok=True)
+
+    def start_controller(self) -> None:
+        """Bring slurmctld back, as a restart does: it reads its saved state."""
+        self._daemon(["slurmctld"], "slurmctld")
+
+    def start_missing_controller(self) -> None:
+        """Bring slurmctld back where a test has ended without it."""
+        if not self.pid("slurmctld"):
+            self.start_controller()
+
     def kill_node(self, node: str) -> None:
         """Let a node vanish as if its power were cut: its daemon and all that runs on it are killed at once."""
         jobs = output("squeue", "--noheader", "--states=RUNNING", f"--nodelist={node}", "--format=%i").split()

@@ -96,7 +96,9 @@ class Run:
 
     def fail(self, *faults: dict[str, Any]) -> None:
         """Say what is to go wrong from now on."""
-        (self.faults / "faults.json").write_text(json.dumps(faults))
+        new = self.faults / "faults.json.new"
+        new.write_text(json.dumps(faults))
+        new.replace(self.faults / "faults.json")  # a job reads all of it or none
 
     def log(self) -> str:
         """Return all that Snakemake has said."""

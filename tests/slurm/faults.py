@@ -1,7 +1,8 @@
 """What goes wrong in the cluster's tests: a plugin that every `autoseg` of a job imports first ($AUTOSEG_PLUGINS).
 
 In the folder $AUTOSEG_FAULTS it notes where it runs (`seen.jsonl`), and does what a fault says whose words are all in
-its command line: {"words": ["train", "ce"], "do": "hang"}. A fault that hangs does so once.
+its command line: {"words": ["train", "ce"], "do": "hang"}. A fault that hangs does so once. A fault that holds does so
+until it is no longer among the faults.
 """
 
 from __future__ import annotations
@@ -37,6 +38,15 @@ def happen(folder: Path, fault: dict[str, Any]) -> None:
             return
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(3600)
+    elif fault["do"] == "hold":
+        while fault in listed(folder):
+            time.sleep(0.1)
+
+
+def listed(folder: Path) -> list[dict[str, Any]]:
+    """Return what is to go wrong now."""
+    path = folder / "faults.json"
+    return json.loads(path.read_text()) if path.exists() else []
 
 
 def main() -> None:
@@ -44,8 +54,7 @@ def main() -> None:
     folder = Path(os.environ[FOLDER])
     if "SLURM_JOB_ID" in os.environ:
         note(folder)
-        faults = folder / "faults.json"
-        for fault in json.loads(faults.read_text()) if faults.exists() else []:
+        for fault in listed(folder):
             if all(any(word in given for given in sys.argv) for word in fault["words"]):
                 happen(folder, fault)
 

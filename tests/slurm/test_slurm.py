@@ -18,6 +18,7 @@ from tests.slurm.cluster_runs import MEMORY, Job, Run
 
 pytestmark = pytest.mark.slurm
 LIMITS = ["prepare_dataset:runtime=1*attempt"]  # minutes
+FAULTS = [{"words": ["prepare"], "do": "hang"}, {"words": ["trials", "mAcc", "rescore"], "do": "eat"}]
 
 
 def config() -> dict:
@@ -64,7 +65,7 @@ def story(tmp_path_factory, cluster):
         local = subprocess.Popen(ours, cwd=here, env=environment(), stdout=log, stderr=log)  # at the same time
         ending.callback(local.kill)
         seen = Story(run, here)
-        run.fail({"words": ["prepare"], "do": "hang"}, {"words": ["trials", "mAcc", "rescore"], "do": "eat"})
+        run.fail(*FAULTS, {"words": ["trials", "step-002"], "do": "hold"})
         interrupt(seen)
         kill(seen)
         run.resume()
@@ -111,7 +112,10 @@ def preempt(seen: Story) -> None:
 
 
 def lose_node(seen: Story, cluster) -> None:
-    """Cut the power of a node under a running chunk, and bring it back when its jobs are known to be lost."""
+    """Cut the power of a node under a running chunk, and bring it back when its jobs are known to be lost.
+
+    Chunks of the second step are held until here: otherwise a fast machine has run them all before.
+    """
     run = seen.run
 
     def running() -> list[Job]:
@@ -122,6 +126,7 @@ def lose_node(seen: Story, cluster) -> None:
     cluster.kill_node(node)
     run.until(lambda: [job for job in run.jobs() if job.state == "NODE_FAIL"])
     cluster.start_node(node)
+    run.fail(*FAULTS)
 
 
 def fill_disk(seen: Story) -> None:

@@ -20,7 +20,7 @@ PLACE = "slurm/config.yaml"
     [
         (
             ["slurm_partition=gup"],
-            "unknown partition 'gup'; did you mean 'gpu'? Known: bare, gpu; set slurm_partition in",
+            "unknown partition 'gup'; did you mean 'gpu'? Expected one of bare, gpu; set slurm_partition in",
         ),
         (["slurm_partition=bare", "gpu=1"], "partition 'bare': no GPUs; set slurm_partition in"),
         (["slurm_account=mine"], "account: this cluster keeps no accounts; leave slurm_account in"),

@@ -1,7 +1,8 @@
-# What happens around a run, on one machine or on a cluster: how it was started is noted, its processes are marked, and
-# a cluster that lacks what the jobs ask for is refused before the first job is submitted.
+# What happens around a run, on one machine or on a cluster: how it was started is noted, its processes are marked,
+# a cluster that lacks what the jobs ask for is refused before the first job is submitted, and one that does not answer
+# for a while is waited for.
 
-from autoseg.pipeline import resume, slurm
+from autoseg.pipeline import patience, resume, slurm
 
 if workflow.is_main_process:
     resume.mark_processes(P.name)
@@ -24,6 +25,9 @@ def check_cluster():
     needs = slurm.most(need(job) for job in private.jobs_to_run(workflow) if not job.is_local)
     if found := [problem for one in needs for problem in slurm.check(one, status)]:
         sys.exit("autoseg: " + " ".join(str(problem) for problem in dict.fromkeys(found)))
+    import snakemake_executor_plugin_slurm
+
+    patience.make_patient(snakemake_executor_plugin_slurm)
     for remark in slurm.check_folder(os.getcwd()):
         print(f"autoseg: {remark}", file=sys.stderr)
 

@@ -13,6 +13,7 @@ from autoseg.pipeline.expansion import load_pipeline
 from autoseg.pipeline.inputs import Inputs
 from autoseg.pipeline.layout import Layout
 from autoseg.pipeline.preflight import check_before_start, check_place, searches_begun_anew
+from autoseg.pipeline.recovery import recover
 from autoseg.plugins import hand_on
 from autoseg.versions import PREPARE_VERSION, SEARCH_VERSION, TRAINING_VERSION
 
@@ -31,7 +32,10 @@ GPU = 0 if P.device == "cpu" else 1
 hand_on(P.plugins)
 
 if workflow.is_main_process:
-    for remark in searches_begun_anew(P, PATHS):
+    for remark in (
+        *recover(P, PATHS, remove=not private.is_dry_run(workflow)),
+        *searches_begun_anew(P, PATHS),
+    ):
         print(f"autoseg: {remark}", file=sys.stderr)
 
 # Planning makes thousands of jobs and drops none: a search for garbage among them takes an eighth of the time.

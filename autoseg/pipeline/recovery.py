@@ -1,0 +1,158 @@
+"""Before a run goes on: files of its results that are lost or damaged are found, so that the DAG makes them again.
+
+Snakemake looks only at whether a declared file is there, and when it was written. A trial's score, a packed cache and a
+network's weights are not declared (a failed job's declared files are deleted), and nothing says that a file is cut
+short. So each finished file that speaks of others is compared with them. Where one is wrong, the files that say "done"
+are removed: the jobs behind them run again, find by fingerprint what is finished, and compute only what is lost.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from autoseg.data.cache import Cache, cache_paths, cache_sizes
+from autoseg.data.model import Index, SourcePaths
+from autoseg.data.split import Split
+from autoseg.errors import InputError
+from autoseg.files import checksum, read_json
+from autoseg.losses.surrogate import Surrogate
+from autoseg.pipeline.config import Pipeline
+from autoseg.pipeline.inputs import Inputs
+from autoseg.pipeline.layout import Layout, step_name
+from autoseg.search.records import ChunkScores, Proposals
+
+WEIGHTS = "weights.safetensors"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that is lost or damaged, and the finished files that are made again because of it."""
+
+    where: str
+    what: str
+    remove: tuple[str, ...]
+    aside: bool = False  # the file is renamed: it is there, but must not be taken for a finished one
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}; what depends on it is made again, and finished trainings are kept."
+
+
+def recover(pipeline: Pipeline, layout: Layout, *, remove: bool) -> list[Damage]:
+    """Return what is damaged in a pipeline's results; with `remove`, take away what the DAG must make again."""
+    found = list(damages(pipeline, layout))
+    for damage in found if remove else []:
+        for path in damage.remove:
+            Path(path).unlink(missing_ok=True)
+        if damage.aside:
+            place = Path(damage.where)
+            place.replace(place.with_name(f"damaged-{place.name}"))
+    return found
+
+
+def damages(pipeline: Pipeline, layout: Layout) -> Iterator[Damage]:
+    """Yield the damage in each part of the results; files that were never made are not damaged."""
+    inputs = Inputs(pipeline, layout)
+    for dataset in pipeline.datasets:
+        yield from _in_data(layout, dataset)
+    for search in pipeline.searches:
+        yield from _in_search(pipeline, layout, inputs, search)
+    drawn = {
+        run.name
+        for name, figure in pipeline.figures.items()
+        if figure.needs_networks and not os.path.exists(layout.figure(name, ".svg"))
+        for run in figure.runs
+    }
+    for run in pipeline.runs:
+        yield from _in_run(layout, run, run in drawn)
+
+
+def _in_data(layout: Layout, dataset: str) -> Iterator[Damage]:
+    index, folder = layout.index(dataset), Path(layout.data(dataset))
+    for path in sorted(folder.glob("split*.json")):
+        yield from _unreadable(str(path), Split.load)
+    if not os.path.exists(index):
+        return
+    source = str(folder / "source.json")
+    if problem := _problem(index, Index.load) or _problem(source, SourcePaths.load):
+        yield Damage(index, problem, (index,))
+        return
+    for side in cache_sizes(folder):
+        if problem := _problem(str(folder), partial(Cache, short_side=side)):
+            packed, described = cache_paths(folder, side)
+            yield Damage(str(packed), problem, (str(described), index))
+
+
+def _in_search(pipeline: Pipeline, layout: Layout, inputs: Inputs, search: str) -> Iterator[Damage]:
+    """Yield the damage in a search's first damaged step: all that follows from it is asked for again."""
+    plan = pipeline.search(search)
+    steps = [step_name(step) for step in range(1, plan.total_steps + 1)] + ["rescore"] * bool(plan.rescore)
+    done = [[layout.proposals(search, step), *inputs.step(search, step)] for step in steps]
+    answer = layout.surrogate(search)
+    for number, (proposals, *chunks) in enumerate(done, start=1):
+        follows = [*(path for files in done[number:] for path in files), answer]
+        if os.path.exists(proposals) and (problem := _problem(proposals, Proposals.load)):
+            yield Damage(proposals, problem, (proposals, *chunks, *follows))
+            return
+        broken = [damage for chunk in chunks if os.path.exists(chunk) for damage in _in_chunk(chunk)]
+        yield from (replace(damage, remove=(*damage.remove, *follows)) for damage in broken)
+        if broken:
+            return
+    yield from _unreadable(answer, Surrogate.load)
+
+
+def _in_chunk(chunk: str) -> Iterator[Damage]:
+    """Yield each score of a finished chunk that is not as it was written."""
+    try:
+        scores = ChunkScores.load(chunk).scores
+    except InputError as error:
+        yield Damage(chunk, error.what, (chunk,))
+        return
+    for name, written in scores.items():
+        path = os.path.join(os.path.dirname(chunk), name)
+        if not os.path.exists(path):
+            yield Damage(path, "is missing", (chunk,))
+        elif checksum(path) != written:
+            yield Damage(path, "is not as it was written", (chunk,), aside=True)
+
+
+def _in_run(layout: Layout, run: str, drawn: bool) -> Iterator[Damage]:
+    """Yield the damage in a run. Weights may be deleted to save room once they are scored and drawn."""
+    trained, scores = layout.trained(run), layout.scores(run)
+    if os.path.exists(trained) and (drawn or not os.path.exists(scores)):
+        weights = str(Path(layout.run(run)) / WEIGHTS)
+        for path, read in ((trained, read_json), (weights, _check_weights)):
+            if problem := _problem(path, read):
+                yield Damage(path, problem, (trained,))
+                break
+    yield from _unreadable(scores, read_json)
+
+
+def _check_weights(path: str) -> None:
+    """Raise an error where a weights file is missing or cut short; its bytes are compared when it is loaded."""
+    from safetensors import SafetensorError, safe_open
+
+    if not os.path.exists(path):
+        raise InputError("is missing", where=path)
+    try:
+        with safe_open(path, "numpy"):
+            pass
+    except SafetensorError as error:
+        raise InputError(f"is damaged ({error})", where=path) from None
+
+
+def _unreadable(path: str, read: Callable[[str], Any]) -> Iterator[Damage]:
+    if os.path.exists(path) and (problem := _problem(path, read)):
+        yield Damage(path, problem, (path,))
+
+
+def _problem(path: str, read: Callable[[str], Any]) -> str:
+    try:
+        read(path)
+    except InputError as error:
+        return error.what
+    return ""

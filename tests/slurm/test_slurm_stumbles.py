@@ -1,0 +1,115 @@
+"""A SLURM that does not answer for a while: the run waits, goes on by itself, and has the results of a local one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from autoseg.pipeline.patience import FORGOTTEN_VARIABLE
+from tests.pipeline_runs import content, results, snakemake, with_config
+from tests.slurm.cluster_runs import Run
+
+pytestmark = pytest.mark.slurm
+HELD = {"words": ["trials", "step-001"], "do": "hold"}
+
+# Fails while <path>.away is there; leaves out the lines that match <path>.hidden.
+COMMAND = """#!/bin/bash
+if [ -e "{path}.away" ]; then
+    echo "{name}: error: Socket timed out" >&2
+    echo >> "{path}.refused"
+    exit 1
+fi
+answer=$("{real}" "$@") || exit
+if [ -e "{path}.hidden" ]; then
+    grep -vf "{path}.hidden" <<< "$answer" || true
+else
+    printf '%s\\n' "$answer"
+fi
+"""
+
+
+def config() -> dict:
+    """Return one search and one run with its loss."""
+    tiny = content("tiny")
+    main = {**tiny["tables"]["main"], "rows": ["searched:mIoU"]}
+    return {**tiny, "searches": {"mIoU": tiny["searches"]["mIoU"]}, "tables": {"main": main}, "figures": {}}
+
+
+class Stumbling(Run):
+    """A run whose `squeue` and `sbatch` fail while the test says so; otherwise they are SLURM's own."""
+
+    def __init__(self, folder: Path, config: Path) -> None:
+        super().__init__(folder, config)
+        self.exit_code = 1
+        self.commands = folder / "commands"
+        self.commands.mkdir()
+        for name in ("squeue", "sbatch"):
+            path = self.commands / name
+            path.write_text(COMMAND.format(path=path, real=shutil.which(name), name=name))
+            path.chmod(0o755)
+
+    def environment(self) -> dict[str, str]:
+        """Return an environment in which the test's commands come first."""
+        found = super().environment()
+        return {**found, "PATH": f"{self.commands}:{found['PATH']}", FORGOTTEN_VARIABLE: "5"}
+
+    def refused(self, name: str) -> int:
+        """Return how often a command has failed so far."""
+        path = self.commands / f"{name}.refused"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def away(self, name: str, times: int) -> None:
+        """Let a command fail so often."""
+        mark = self.commands / f"{name}.away"
+        before = self.refused(name)
+        mark.touch()
+        self.until(lambda: self.refused(name) >= before + times)
+        mark.unlink()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, cluster):
+    """Run through all of it: slurmctld is away while jobs end, squeue fails, sbatch refuses, a job is forgotten."""
+    folder = tmp_path_factory.mktemp("stumbles")
+    run = Stumbling(folder / "there", Path(with_config(folder, config())[1]))
+    try:
+        run.fail(HELD)
+        run.start()
+        run.until(lambda: run.seen("trials", "step-001"))
+        cluster.stop_controller()
+        run.until(lambda: "cannot be asked for the state of jobs" in run.log())
+        run.fail()  # the held jobs end while slurmctld is away
+        run.until(lambda: len(list(run.results.rglob("step-001/trial-*.json"))) == 3)
+        cluster.start_controller()
+        run.until(lambda: run.seen("trials", "step-002"))
+        run.away("squeue", times=12)  # some cycles of five queries
+        (run.commands / "sbatch.away").touch()
+        run.until(lambda: run.refused("sbatch") >= 2)
+        (run.commands / "sbatch.away").unlink()
+        run.until(lambda: run.jobs("train"))
+        lost = run.jobs("train")[-1]
+        (run.commands / "squeue.hidden").write_text(f"^{lost.id}|\n")  # as after MinJobAge
+        run.exit_code = run.end(300)
+        yield run
+    finally:
+        cluster.start_missing_controller()
+        run.stop()
+
+
+def test_the_run_ends_well_by_itself(run):
+    assert run.exit_code == 0, run.log()[-5000:]
+    for sentence in ("SLURM answers again", "is tried again in", "has not known the job"):
+        assert sentence in run.log(), run.log()[-5000:]
+
+
+def test_its_results_are_those_of_a_local_run(run, tmp_path):
+    done = snakemake(tmp_path, "--configfile", str(run.config))
+    assert done.returncode == 0, done.stdout
+    assert results(run.results) == results(tmp_path / "results")
+
+
+def test_nothing_finished_is_trained_again(run):
+    assert len([path for path in run.trained if path.name.startswith("trial-")]) == 2 * 3
+    assert not run.twice

@@ -1,0 +1,145 @@
+"""The SLURM executor waits where SLURM does not answer: the plugin's own code, with commands that fail for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+from throttler import Throttler
+
+from autoseg.pipeline import patience
+
+plugin = pytest.importorskip("snakemake_executor_plugin_slurm")
+
+
+@pytest.fixture
+def executor(tmp_path, monkeypatch):
+    """An executor as the plugin makes it, without its threads; its SLURM is two scripts of the test's."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.01)
+    patience.make_patient(plugin)
+    made = plugin.Executor.__new__(plugin.Executor)
+    settings = SimpleNamespace(status_attempts=2, status_command="squeue", init_seconds_before_status_checks=40)
+    made.workflow = SimpleNamespace(executor_settings=settings)
+    made.logger = logging.getLogger("patience")
+    made.run_uuid = "run"
+    made.status_rate_limiter = Throttler(rate_limit=100, period=1)
+    made._status_query_failures = made._status_query_calls = 0
+    made._status_query_total_seconds = made._status_query_max_seconds = 0.0
+    made._status_query_min_seconds = None
+    made._status_query_cycle_rows = []
+    made._next_seconds_between_status_checks = 1
+    made._main_event_loop = None
+    reported: list[tuple[str, str]] = []
+    made.print_job_error = lambda info, msg=None, **_: reported.append(("error", msg))
+    made.handle_job_success = lambda job: reported.append(("success", ""))
+    made.workflow.scheduler = SimpleNamespace(error_callback=lambda job: None, finish_callback=lambda job: None)
+    made.reported = reported
+    return made
+
+
+def script(folder: Path, name: str, text: str) -> None:
+    """Write a command that stands before SLURM's own."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def check(executor, *numbers: str) -> list[str]:
+    """Return the jobs that are still active after one look."""
+
+    async def look() -> list[str]:
+        jobs = [SubmittedJobInfo(SimpleNamespace(name=number), external_jobid=number, aux={}) for number in numbers]
+        return [job.external_jobid async for job in executor.check_active_jobs(jobs)]
+
+    return asyncio.run(look())
+
+
+def test_no_job_is_forgotten_while_squeue_fails(executor, tmp_path, caplog):
+    script(tmp_path, "squeue", "exit 1")
+    assert check(executor, "7", "8") == ["7", "8"]
+    assert check(executor, "7", "8") == ["7", "8"]
+    assert len(caplog.records) == 1  # it is said once
+    script(tmp_path, "squeue", "echo '7|RUNNING'; echo '8|PENDING'")
+    assert check(executor, "7", "8") == ["7", "8"]
+    assert "answers again" in caplog.records[-1].message
+
+
+def test_a_failure_inside_the_check_loses_no_job(executor, tmp_path, monkeypatch):
+    script(tmp_path, "squeue", "echo '7|RUNNING'")
+    monkeypatch.setattr(executor, "get_status_command", lambda: 1 / 0)
+    assert check(executor, "7") == ["7"]
+
+
+def test_a_job_that_has_ended_is_reported_once_and_not_kept(executor, tmp_path):
+    script(tmp_path, "squeue", "echo '7|FAILED'; echo '8|RUNNING'")
+    assert check(executor, "7", "8") == ["8"]
+    assert [kind for kind, _ in executor.reported] == ["error"]
+
+
+def test_what_snakemake_raises_is_not_swallowed(executor, tmp_path):
+    script(tmp_path, "squeue", "echo '7|FAILED'")
+    executor.workflow.scheduler.error_callback = lambda job: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        check(executor, "7")
+
+
+def test_a_job_that_slurm_has_forgotten_is_lost_after_a_while(executor, tmp_path):
+    script(tmp_path, "squeue", "echo '8|RUNNING'")
+    assert check(executor, "7", "8") == ["7", "8"]  # it may not be known yet
+    executor.patience.forgotten = 0.0
+    assert check(executor, "7", "8") == ["8"]
+    assert "has not known the job '7'" in executor.reported[0][1]
+
+
+def submit(executor, refusals: list[str]) -> int:
+    """Let a job be submitted that is refused so often; return how often it was tried."""
+    tries = []
+
+    def run_job(self, job):
+        tries.append(job)
+        if refusals:
+            self._report_job_error_threadsafe(SubmittedJobInfo(job), refusals.pop(0))
+
+    patience._submit_until_taken(run_job)(executor, SimpleNamespace(name="trials"))
+    return len(tries)
+
+
+def test_a_job_that_sbatch_refuses_is_submitted_again(executor):
+    assert submit(executor, ["SLURM sbatch failed: Unable to contact slurm controller", "Socket timed out"]) == 3
+    assert executor.reported == []
+
+
+def test_a_job_that_can_never_run_fails_at_once(executor):
+    assert submit(executor, ["SLURM sbatch failed: Invalid account or account/partition combination"]) == 1
+    assert [kind for kind, _ in executor.reported] == ["error"]
+
+
+def test_a_refusal_for_a_day_is_a_failure(executor, monkeypatch):
+    monkeypatch.setattr(patience, "GIVE_UP", 0.03)
+    assert submit(executor, ["no"] * 10) == 3  # after pauses of 0.01 and 0.02 s
+    assert [kind for kind, _ in executor.reported] == ["error"]
+
+
+def test_ctrl_c_ends_the_waiting(executor, monkeypatch):
+    monkeypatch.setattr(patience, "FIRST_PAUSE", 60.0)
+    monkeypatch.setattr(plugin, "cancel_slurm_jobs", lambda *_: None)
+    thread = threading.Thread(target=submit, args=(executor, ["no"] * 10))
+    thread.start()
+    executor._submitted_job_clusters = set()
+    executor.cancel_jobs([])
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_the_plugin_reports_a_refused_submission_as_relied_on():
+    source = Path(plugin.__file__).read_text()
+    assert source.count("self._report_job_error_threadsafe(") >= 2  # in run_job, for sbatch and for all else
+    assert "self._job_submission_executor.submit(self.run_job, job)" in source
+    assert "await query_job_status(" in source
