@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from autoseg.cli.tasks import add_task_arguments, task_of
+from autoseg.cli.tasks import add_task_arguments, on_gpus, task_of
 from autoseg.errors import InputError
 
 HELP = "score a run, or a checkpoint, on the validation images"
@@ -60,12 +60,14 @@ def run(args: argparse.Namespace) -> None:
     }
     if args.scale:
         options["scale"] = _scale(args.scale)
-    if args.checkpoint:
-        out = args.out or f"{args.checkpoint}.scores.json"
-        found = evaluate_checkpoint(task_of(args), args.checkpoint, out, **options)
-    else:
-        out = args.out or Path(args.run_folder) / "scores.json"
-        found = evaluate_run(task_of(args), args.run_folder, out, **options)
+    task = task_of(args)
+    with on_gpus(task):
+        if args.checkpoint:
+            out = args.out or f"{args.checkpoint}.scores.json"
+            found = evaluate_checkpoint(task, args.checkpoint, out, **options)
+        else:
+            out = args.out or Path(args.run_folder) / "scores.json"
+            found = evaluate_run(task, args.run_folder, out, **options)
     if found is not None:
         print("  ".join(f"{name} {value:.2f}" for name, value in found.scores.items()), file=sys.stderr)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from autoseg import gpus
 from autoseg.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,6 +46,29 @@ def add_task_arguments(parser: argparse.ArgumentParser, protocol: str) -> None:
         metavar="KEY=VALUE",
         help="change one of the conventions of naive and published losses",
     )
+
+
+def add_sharing_argument(parser: argparse.ArgumentParser) -> None:
+    """Add how many trials may share a GPU."""
+    parser.add_argument(
+        "--trials-per-gpu",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="trials that may share a GPU of this machine, if it is large enough for them (default 1)",
+    )
+
+
+def positive(text: str) -> int:
+    """Read a whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected a whole number of at least 1")
+    return int(text)
+
+
+def on_gpus(task: Task, count: int = 1, sharing: int = 1) -> AbstractContextManager[object]:
+    """Return a block in which the task has its GPUs to itself, or shares one; it waits for them. None on a CPU."""
+    return nullcontext() if task.training.device == "cpu" else gpus.taken(count, sharing)
 
 
 def settings(pairs: list[str], option: str) -> dict[str, Any]:

@@ -84,6 +84,11 @@ class Arguments:
         """How and where a training runs, which changes no result."""
         return options({"device": self.pipeline.device, "workers": self.pipeline.workers})
 
+    @cached_property
+    def machine_of_trials(self) -> str:
+        """How and where trials run, which changes no result."""
+        return f"{self.machine} {flags({'trials_per_gpu': self.pipeline.trials_per_gpu})}"
+
     def prepare(self, dataset: str, crop: int) -> str:
         """Return the arguments of `autoseg prepare` for a cache of this crop."""
         plan = self.pipeline.datasets[dataset]

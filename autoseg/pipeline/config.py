@@ -44,6 +44,11 @@ class Pipeline(Part):
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where trainings run")
     threads: int = Field(default=1, ge=1, description="CPU threads of a training; another number, other last digits")
     workers: int = Field(default=2, ge=0, description="processes that load data for a training")
+    trials_per_gpu: int = Field(
+        default=1,
+        ge=1,
+        description="jobs with trials that may share a GPU of this machine; on a cluster, its own rules do",
+    )
 
     # --------------------------------------------------------------------------------------------------------- checks
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from autoseg import gpus
 from autoseg.data.augment import Augmentation
 from autoseg.data.kinds import kind_of
 from autoseg.data.loaders import Read, train_loader
@@ -86,6 +87,18 @@ class OpenTask:
         }
 
 
+def check_gpus(trials_per_gpu: int = 1) -> list[Problem]:
+    """Return a remark that names the GPUs and how jobs share them, and whether torch sees them all."""
+    if not (found := gpus.description(trials_per_gpu)):
+        return []
+    sharing = "trials_per_gpu lets small trials share one; CUDA_VISIBLE_DEVICES leaves some to others"
+    problems = [Problem("gpus", found, sharing, "warning")]
+    if (seen := torch.cuda.device_count()) != len(gpus.visible()):
+        cure = "install a torch for this driver, look at CUDA_VISIBLE_DEVICES, or set device to cpu"
+        problems.append(Problem("gpus", f"torch sees {seen} of them", cure))
+    return problems
+
+
 def check_task(
     task: Task, out: str | os.PathLike[str] = ".", source: Literal["files", "cache"] = "cache"
 ) -> list[Problem]:
@@ -102,6 +115,8 @@ def check_task(
     with collect(problems):
         if choose_device(task.training.device).type == "cpu":
             remark("device", "the training runs on the CPU", "a network other than small and tiny wants a GPU")
+    if task.training.device != "cpu":
+        problems += check_gpus()
     classes = 2
     with collect(problems, "data"):
         data = Prepared.open(task.data)
