@@ -106,9 +106,8 @@ def description(sharing: int = 1) -> str:
     if not names:
         return ""
     each = ", ".join(f"{name} ({known[name]})" if name in known else name for name in names)
-    trials = "one job" if sharing == 1 else f"one job, or {sharing} trials"
-    rule = f"{trials} at a time on each; no other can be seen by it"
-    return f"{len(names)} GPU{'s' * (len(names) > 1)}: {each}; {rule}"
+    rule = "one job at a time" if sharing == 1 else f"one job, or {sharing} trials, at a time"
+    return f"{len(names)} GPU{'s' * (len(names) > 1)}: {each}; {rule} on each"
 
 
 # ---------------------------------------------------------------------------------------------------------------- locks
