@@ -130,7 +130,9 @@ def _wait_for(names: Sequence[str], count: int, sharing: int) -> dict[str, list[
             _log.warning(f"waits for {wanted}: other jobs hold {', '.join(names)} (locks in {folder}).")
         told = True
 
-    first = _lock(line, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    patience = time.monotonic() + 1  # another may only be passing through
+    while (first := _lock(line, fcntl.LOCK_EX | fcntl.LOCK_NB)) is None and time.monotonic() < patience:
+        time.sleep(0.01)
     if first is None:
         tell()
         first = _lock(line, fcntl.LOCK_EX)
