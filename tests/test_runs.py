@@ -130,8 +130,12 @@ def test_two_processes_train_to_the_losses_of_one_with_the_same_batch_and_merge_
     def commands(place: str) -> list[list[str]]:
         rest = ["--quiet", *arguments(data, **changes)]
         train = [
-            ["train", "--loss", loss, "--out", str(tmp_path / place / name), *rest]
-            for name, loss in (("ce", "ce"), ("miou", "published:mIoU"))
+            ["train", "--loss", loss, "--out", str(tmp_path / place / name), *rest, *more]
+            for name, loss, *more in (
+                ("ce", "ce"),
+                ("miou", "published:mIoU"),
+                ("groups", "published:mIoU", "--set", "loss_batch=2"),  # the loss of each process's own images
+            )
         ]
         run = str(tmp_path / "one" / "miou")  # the same weights are scored by both
         scores = str(tmp_path / place / "scores.json")
@@ -143,7 +147,7 @@ def test_two_processes_train_to_the_losses_of_one_with_the_same_batch_and_merge_
     process = start(*torchrun, *map(json.dumps, commands("two")), module="torch.distributed.run")
     _, shown = process.communicate(timeout=600)
     assert process.returncode == 0, shown
-    for name in ("ce", "miou"):
+    for name in ("ce", "miou", "groups"):
         one, two = ([line["loss"] for line in lines(tmp_path / place / name / "log.jsonl")] for place in ("one", "two"))
         assert len(one) == len(two) == 12
         assert two == pytest.approx(one, rel=1e-5)
@@ -190,7 +194,7 @@ def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path, data, monkeypatc
             return None
 
     monkeypatch.setattr("autoseg.training.run.distributed", lambda device: Three())
-    with pytest.raises(InputError, match="batch_size 4 cannot be shared by 3 processes in 1 parts each"):
+    with pytest.raises(InputError, match=r"batch_size: 4 images cannot be shared out in 3 equal parts \(processes 3"):
         train_run(small_task(data), "ce", tmp_path, progress=False)
 
 
