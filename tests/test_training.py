@@ -134,7 +134,7 @@ def test_a_loss_may_take_its_sums_over_groups_of_images_as_the_releases_gpus_do(
     assert MeanOfGroupsLoss(loss, 2)(logits, masks) == pytest.approx(halves.item(), abs=1e-6)
     assert abs(loss(logits, masks) - halves) > 0.01
     assert Training.of_protocol("release").loss_batch == 8  # 32 images on 4 GPUs
-    with pytest.raises(InputError, match="4 images at once .processes 8, accumulate 1. do not make groups of 8"):
+    with pytest.raises(InputError, match=r"4 images at once \(processes 8, accumulate 1\) do not make groups of 8"):
         Training.of_protocol("release").check_shares(8)
     with pytest.raises(InputError, match="loss_batch"):
         Training.of_protocol("paper-proxy", loss_batch=5)

@@ -73,7 +73,9 @@ def test_padding_lies_right_and_below_is_void_and_exactly_zero_once_normalised(s
         assert (pixels[:, *beyond] == 0).all()
 
 
-@pytest.mark.parametrize(("height", "width", "expected"), [(50, 300, (43, 256)), (300, 50, (256, 43)), (50, 200, (64, 256))])
+@pytest.mark.parametrize(
+    ("height", "width", "expected"), [(50, 300, (43, 256)), (300, 50, (256, 43)), (50, 200, (64, 256))]
+)
 def test_a_long_image_is_no_longer_than_four_short_sides_in_training_as_in_the_test(height, width, expected):
     """The release brings images to (2048, 512) at most, times the random scale, in both."""
     image, mask = labelled_picture(height, width)
