@@ -28,7 +28,7 @@ from autoseg.files import checksum, read_json, to_json
 from autoseg.losses.names import HAND_MADE
 from autoseg.losses.surrogate import Surrogate
 from autoseg.losses.surrogate_loss import SurrogateLoss
-from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.conventions import Conventions, LossConventions
 from autoseg.metrics.segmentation import SegmentationMetrics
 from autoseg.report.gallery import predict
 from autoseg.training.evaluation import score, slide
@@ -68,13 +68,15 @@ def test_a_searched_loss_keeps_class_0_on_data_without_a_background(tmp_path, da
         Surrogate.make("BIoU", conventions={"drop_background": drop, "boundary_radius": 0}).save(paths[drop])
     task = small_task(data)
     road = task.model_copy(update={"conventions": Conventions(drop_background=False)})
-    runs = {"kept": (task, False), "dropped": (task, True), "road": (road, True)}
+    asked = road.model_copy(update={"loss_conventions": LossConventions(drop_background=True)})
+    runs = {"kept": (task, False), "dropped": (task, True), "road": (road, True), "asked": (asked, True)}
     weights = {
         name: train_run(where, str(paths[drop]), tmp_path / name, progress=False).weights
         for name, (where, drop) in runs.items()
     }
-    kept, dropped, road = (load_file(tmp_path / name / "weights.safetensors") for name in weights)
+    kept, dropped, road, asked = (load_file(tmp_path / name / "weights.safetensors") for name in weights)
     assert all(torch.equal(kept[name], road[name]) for name in kept)
+    assert all(torch.equal(dropped[name], asked[name]) for name in kept)  # whatever the metric does
     assert not all(torch.equal(kept[name], dropped[name]) for name in kept)
 
 
