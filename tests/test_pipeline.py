@@ -266,7 +266,7 @@ def run_task(pipeline, verb, run):
 def test_a_run_is_trained_and_scored_with_the_settings_of_its_retraining():
     """All of them: also those that trained weights do not depend on, such as the scale of the test."""
     config = changed(content("tiny"), "retrainings", "tiny", "training", "test_scale", [96, 24])
-    config["retrainings"]["tiny"]["training"] |= {"loss_batch": 1, "checkpoint_every": 7}
+    config["retrainings"]["tiny"]["training"] |= {"checkpoint_every": 7}
     config["datasets"]["scenes"] |= {"conventions": {"tolerance": 3}, "loss_conventions": {"tolerance": 2}}
     pipeline = load_pipeline(config, "the config")
     for run in pipeline.runs:

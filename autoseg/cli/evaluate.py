@@ -42,8 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--predictions", metavar="DIR", help="write the predicted label maps here, as palette PNGs")
     parser.add_argument("--name", help="what the run is called in the file (default: its folder's name)")
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
-    add_task_arguments(parser, "release, for Cityscapes release-cityscapes")
-    parser.set_defaults(protocol=None)
+    add_task_arguments(parser, "release", "release-cityscapes on Cityscapes")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -62,8 +61,8 @@ def run(args: argparse.Namespace) -> None:
     }
     if args.scale:
         options["scale"] = _scale(args.scale)
-    if args.protocol is None and args.data:
-        args.protocol = "release-cityscapes" if Prepared.open(args.data).index.dataset == "cityscapes" else "release"
+    if args.protocol is None and args.data and Prepared.open(args.data).index.dataset == "cityscapes":
+        args.protocol = "release-cityscapes"
     if args.checkpoint:
         out = args.out or f"{args.checkpoint}.scores.json"
         found = evaluate_checkpoint(task_of(args), args.checkpoint, out, **options)

@@ -12,10 +12,11 @@ import argparse
 from typing import TYPE_CHECKING
 
 from autoseg.cli.searches import add_settings_argument, search_of
-from autoseg.cli.tasks import add_task_arguments, task_of
+from autoseg.cli.tasks import add_task_arguments, task_of_search
 from autoseg.errors import InputError
 
 if TYPE_CHECKING:
+    from autoseg.search.settings import Search
     from autoseg.training.trial import ProxyObjective
 
 HELP = "run a whole search on this machine"
@@ -40,13 +41,13 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(
             "both are given", where="--objective and --data", expected="one: a function or the task trains the trials"
         )
-    objective = args.objective or _proxy(args)
     search = search_of(args, Folder(args.folder), remember=False)  # the runner does
+    objective = args.objective or _proxy(args, search)
     chosen = run_search(args.folder, search, objective, args.workers, progress=not args.quiet)
     print(f"{args.folder}/surrogate.json: {chosen.source}")
 
 
-def _proxy(args: argparse.Namespace) -> ProxyObjective:
+def _proxy(args: argparse.Namespace, search: Search) -> ProxyObjective:
     from autoseg.training.trial import ProxyObjective
 
-    return ProxyObjective(task_of(args), tuple(args.plugin))
+    return ProxyObjective(task_of_search(args, search), tuple(args.plugin))

@@ -156,11 +156,10 @@ class Arguments:
 
     def _task(self, dataset: str, how: Proxy | Retraining, settings: Training, conventions: Conventions) -> str:
         """Return what describes a training on a data set."""
-        decisive = {key: value for key, value in settings.decisive.items() if value is not None}
         return " ".join(
             [
                 flags({"data": self.layout.data(dataset), "network": how.network, "weights": how.weights}),
-                options(decisive),
+                options(settings.decisive),
                 options(conventions.model_dump(exclude_none=True), "--convention"),
             ]
         )
