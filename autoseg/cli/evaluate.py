@@ -42,11 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--predictions", metavar="DIR", help="write the predicted label maps here, as palette PNGs")
     parser.add_argument("--name", help="what the run is called in the file (default: its folder's name)")
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
-    add_task_arguments(parser, "release")
+    add_task_arguments(parser, "release", "release-cityscapes on Cityscapes")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
+    from autoseg.data.prepared import Prepared
     from autoseg.training.run import evaluate_checkpoint, evaluate_run
 
     if bool(args.run_folder) == bool(args.checkpoint):
@@ -60,6 +61,8 @@ def run(args: argparse.Namespace) -> None:
     }
     if args.scale:
         options["scale"] = _scale(args.scale)
+    if args.protocol is None and args.data and Prepared.open(args.data).index.dataset == "cityscapes":
+        args.protocol = "release-cityscapes"
     task = task_of(args)
     with on_gpus(task):
         if args.checkpoint:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from autoseg import gpus
 from autoseg.cli.searches import add_settings_argument, search_of
 from autoseg.cli.sources import cores
-from autoseg.cli.tasks import add_sharing_argument, add_task_arguments, positive, task_of
+from autoseg.cli.tasks import add_sharing_argument, add_task_arguments, positive, task_of, task_of_search
 from autoseg.errors import InputError
 
 if TYPE_CHECKING:
+    from autoseg.search.settings import Search
     from autoseg.training.trial import ProxyObjective
 
 HELP = "run a whole search on this machine"
@@ -52,19 +53,19 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(
             "both are given", where="--objective and --data", expected="one: a function or the task trains the trials"
         )
-    objective = args.objective or _proxy(args)
+    search = search_of(args, Folder(args.folder), remember=False)  # the runner does
+    objective = args.objective or _proxy(args, search)
     on_cpu = not args.objective and task_of(args).training.device == "cpu"
     trials_per_gpu = 0 if on_cpu else args.trials_per_gpu
     workers = args.workers or _automatic(args, trials_per_gpu)
-    search = search_of(args, Folder(args.folder), remember=False)  # the runner does
     chosen = run_search(args.folder, search, objective, workers, not args.quiet, trials_per_gpu)
     print(f"{args.folder}/surrogate.json: {chosen.source}")
 
 
-def _proxy(args: argparse.Namespace) -> ProxyObjective:
+def _proxy(args: argparse.Namespace, search: Search) -> ProxyObjective:
     from autoseg.training.trial import ProxyObjective
 
-    return ProxyObjective(task_of(args), tuple(args.plugin))
+    return ProxyObjective(task_of_search(args, search), tuple(args.plugin))
 
 
 def _workers(text: str) -> int | None:

@@ -11,19 +11,20 @@ from autoseg import gpus
 from autoseg.errors import InputError
 
 if TYPE_CHECKING:
+    from autoseg.search.settings import Search
     from autoseg.training.settings import Task
 
 
-def add_task_arguments(parser: argparse.ArgumentParser, protocol: str) -> None:
-    """Add what makes a `Task`."""
+def add_task_arguments(parser: argparse.ArgumentParser, protocol: str, exception: str = "") -> None:
+    """Add what makes a `Task`: the protocol that is taken where none is named, and what the help says besides."""
+    parser.set_defaults(usual_protocol=protocol)
+    said = f"{protocol}; {exception}" if exception else protocol
     group = parser.add_argument_group("task")
     group.add_argument("--data", metavar="DIR", help="a folder made by `autoseg prepare`")
     group.add_argument("--split", metavar="FILE", help="made by `autoseg split` (default: split.json in DIR)")
     group.add_argument("--network", default="deeplabv3plus-r50c", help="by name (default deeplabv3plus-r50c)")
     group.add_argument("--weights", help="of the encoder: imagenet, a file, or none (default none)")
-    group.add_argument(
-        "--protocol", default=protocol, help=f"training settings by name (default {protocol}); see docs/config.md"
-    )
+    group.add_argument("--protocol", help=f"training settings by name (default {said}); see docs/config.md")
     group.add_argument(
         "--set",
         action="append",
@@ -89,6 +90,19 @@ def settings(pairs: list[str], option: str) -> dict[str, Any]:
     return found
 
 
+def task_of_search(args: argparse.Namespace, search: Search) -> Task:
+    """Return the task that scores a search's trials: with the search's conventions, where the arguments say none."""
+    task = task_of(args)
+    for field, stated in (
+        ("conventions", search.conventions.model_dump(exclude_defaults=True)),
+        ("loss_conventions", search.loss_conventions.changes),
+    ):
+        own = getattr(task, field)
+        both = {**stated, **own.model_dump(exclude_unset=True)}
+        task = task.model_copy(update={field: type(own)(**both)})
+    return task
+
+
 def task_of(args: argparse.Namespace) -> Task:
     """Return the task that the arguments describe."""
     from autoseg.files import parse
@@ -106,7 +120,7 @@ def task_of(args: argparse.Namespace) -> Task:
         "split": args.split,
         "network": args.network,
         "weights": None if args.weights in (None, "none") else args.weights,
-        "training": Training.of_protocol(args.protocol, **settings(args.set, "--set")),
+        "training": Training.of_protocol(args.protocol or args.usual_protocol, **settings(args.set, "--set")),
         "conventions": conventions,
         "loss_conventions": loss_conventions,
     }

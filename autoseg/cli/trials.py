@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from autoseg.cli.tasks import add_sharing_argument, add_task_arguments, on_gpus, task_of
+from autoseg.cli.tasks import add_sharing_argument, add_task_arguments, on_gpus, task_of_search
 from autoseg.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
     from autoseg.files import checksum
+    from autoseg.search.folder import Folder
     from autoseg.search.records import ChunkScores
     from autoseg.search.runner import run_chunk
     from autoseg.training.trial import ProxyTask
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
     if args.step != "rescore" and not number.isdigit():
         raise InputError(f"found '{args.step}'", where="--step", expected="a number or 'rescore'")
     step: StepName = "rescore" if args.step == "rescore" else int(number)
-    task = task_of(args)
+    task = task_of_search(args, Folder(args.folder).proposals(step).search)
     with on_gpus(task, sharing=args.trials_per_gpu):
         paths = run_chunk(args.folder, step, ProxyTask(task, progress=not args.quiet), (int(k), int(n)))
     if args.out:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from autoseg import gpus
 from autoseg.data.augment import Augmentation
@@ -24,6 +24,7 @@ from autoseg.data.prepared import Prepared
 from autoseg.data.split import load_split
 from autoseg.errors import Problem, collect
 from autoseg.files import checksum
+from autoseg.losses.build import MeanOfGroupsLoss
 from autoseg.metrics.formula import METRICS
 from autoseg.metrics.segmentation import SegmentationMetrics
 from autoseg.training.loop import choose_device
@@ -42,11 +43,18 @@ class OpenTask:
         self.data = Prepared.open(task.data)
         self.split = load_split(task.split or Path(task.data) / "split.json", self.data)
         self.conventions = task.conventions.on_data(kind_of(self.data.index.dataset).HAS_BACKGROUND)
+        # The metrics say whether class 0 is a background, unless losses are told to drop it all the same.
+        self.has_background = self.conventions.drop_background or bool(task.loss_conventions.drop_background)
 
     def network(self) -> Network:
         """Return the network as every training of this task begins: weights of the encoder, heads from the seed."""
         torch.manual_seed(self.settings.seed)
         return build_network(self.task.network, self.data.num_classes, self.task.weights).to(self.device)
+
+    def in_groups(self, loss: nn.Module) -> nn.Module:
+        """Return a loss as the settings want it: of all images at once, or as the mean over groups of them."""
+        images = self.settings.loss_batch
+        return loss if images is None else MeanOfGroupsLoss(loss, images)
 
     def batches(
         self, read: Read, ids: Sequence[str], start: int, rank: int = 0, world: int = 1
@@ -83,6 +91,7 @@ class OpenTask:
             "weights": checksum(weights) if weights and Path(weights).is_file() else weights,
             "training": self.settings.decisive,
             "conventions": self.conventions.model_dump(),
+            "loss_conventions": self.task.loss_conventions.changes,
             "device": self.device.type,
         }
 
