@@ -66,7 +66,7 @@ make_images = runpy.run_path(str(ROOT / "examples/search_own_folder.py"))["make_
 SMALLER = {
     "steps: 4": "steps: 1",
     "trials_per_step: 8": "trials_per_step: 2",
-    "iterations=60": "iterations=2 --set workers=0",
+    "iterations=60": "iterations=2 --set loaders=0",
     "iterations: 60": "iterations: 2",
     "iterations: 150": "iterations: 2",
     "batch_size=8": "batch_size=2",

@@ -57,7 +57,7 @@ def tiny(*where_and_value):
         (tiny("tables", "main", "seeds", [0, 0]), "tables.main.seeds", "different"),
         (tiny("tables", "main", "rows", [{"loss": "ce", "lable": "CE"}]), "tables.main.rows.0", "label"),
         (tiny("proxies", "tiny", "training", {"lr": -1}), "proxies.tiny.training.lr", "greater than 0"),
-        (tiny("proxies", "tiny", "training", "workers", 2), "proxies.tiny: training.workers", "top of the config"),
+        (tiny("proxies", "tiny", "training", "loaders", 2), "proxies.tiny: training.loaders", "top of the config"),
         (tiny("proxies", "tiny", "network", "tinny"), "proxies.tiny", "tiny"),
         (tiny("retrainings", "tiny", "protocol", "papr"), "retrainings.tiny", "paper"),
         (tiny("retrainings", "tiny", "training", "seed", 3), "retrainings.tiny: training.seed", "seeds"),
@@ -386,7 +386,7 @@ def test_the_schema_refuses_what_the_models_refuse(config, named):
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
 def test_a_config_given_on_as_json_is_the_same_config(path):
-    config = changed(yaml.safe_load(path.read_text()), "workers", 1)
+    config = changed(yaml.safe_load(path.read_text()), "loaders", 1)
     for proxy in config["proxies"].values():
         proxy.setdefault("training", {})["lr"] = 0.02  # the default of `Training`, but given
     pipeline = load_pipeline(config, path.name)

@@ -170,7 +170,7 @@ MORE = {"kind": "synthetic", "options": {"train": 8, "val": 2, "size": 48}, "pro
 @pytest.mark.parametrize(
     ("key", "value", "jobs"),
     [
-        ("workers", 1, ""),
+        ("loaders", 1, ""),
         ("tables.main.title", "Another title", "table 1 make_report 1"),
         ("datasets.more", MORE, "make_report 1"),
         ("searches.BIoU", BIOU, "ask 2 trials 2 select 1 make_report 1"),

@@ -99,7 +99,7 @@ def test_a_finished_run_is_trained_again_only_if_something_it_depends_on_changed
 
     assert trained_again()
     assert not trained_again()
-    assert not trained_again(workers=1, checkpoint_every=3)
+    assert not trained_again(loaders=1, checkpoint_every=3)
     assert trained_again(lr=0.04)
     assert trained_again("dice")
     assert trained_again("dice", {"on": "search-train"})
@@ -158,7 +158,7 @@ def test_preempted_under_torchrun_the_same_command_goes_on(tmp_path, data):
     def torchrun(out: str):
         options = ["--standalone", "--nproc-per-node", "2", "--signals-to-handle", "SIGTERM,SIGINT,SIGUSR1"]
         run = ["train", "--loss", "published:mIoU", "--out", str(tmp_path / out), "--quiet"]
-        task = arguments(data, iterations=150, workers=1)
+        task = arguments(data, iterations=150, loaders=1)
         return start(*options, "-m", "autoseg", *run, *task, module="torch.distributed.run")
 
     def finish(process) -> str:
@@ -213,7 +213,7 @@ def uneven(tmp_path_factory):
     places = [f"--split={split}=images/{split},masks/{split}" for split in ("train", "val")]
     (root / "plain.txt").write_text("sky\nroad\ncar\n")
     command = ["prepare", "folder", "--root", str(root), "--classes", str(root / "plain.txt"), *places]
-    assert main([*command, "--out", str(out), "--proxy-size", "32", "--workers", "1"]) == 0
+    assert main([*command, "--out", str(out), "--proxy-size", "32", "--threads", "1"]) == 0
     assert main(["split", str(out), "--hold-out", "1"]) == 0
     return out
 
@@ -422,7 +422,7 @@ def twenty_one(tmp_path_factory):
     places = [f"--split={split}=images/{split},masks/{split}" for split in ("train", "val")]
     out = tmp_path_factory.mktemp("prepared")
     command = ["prepare", "folder", "--root", str(root), "--classes", str(root / "classes.txt"), *places]
-    assert main([*command, "--out", str(out), "--proxy-size", "32", "--workers", "1"]) == 0
+    assert main([*command, "--out", str(out), "--proxy-size", "32", "--threads", "1"]) == 0
     assert main(["split", str(out), "--hold-out", "1"]) == 0
     return out
 

@@ -37,7 +37,7 @@ FIGURE = json.dumps({"kind": "curves", "searches": ["mIoU"]})
         (["plan", "--trials-per-job", "0"], "--trials-per-job, --runs: 0 and 0"),
         (
             ["train", "--loss", "ce", "--data", "x", "--out", "y", "--processes", "0"],
-            "--processes 0: expected 1 or more",
+            "--processes: found 0; expected 1 or more",
         ),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",

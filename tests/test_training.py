@@ -233,7 +233,7 @@ def weights_of(data, out, **changes) -> str:
     return checksum(out / "weights.safetensors")
 
 
-@pytest.mark.parametrize("changes", [pytest.param({}, marks=pytest.mark.long), {"workers": 2, "accumulate": 2}])
+@pytest.mark.parametrize("changes", [pytest.param({}, marks=pytest.mark.long), {"loaders": 2, "accumulate": 2}])
 def test_killed_in_the_middle_the_same_command_ends_with_the_same_bytes(tmp_path, data, changes):
     changes = {"iterations": 80, "checkpoint_every": 8, **changes}
     expected = weights_of(data, tmp_path / "whole", **changes)
@@ -255,8 +255,8 @@ def test_killed_in_the_middle_the_same_command_ends_with_the_same_bytes(tmp_path
 
 
 def test_a_preempted_run_saves_exits_with_75_and_goes_on(tmp_path, data):
-    """The signal goes to every process of the job, as a cluster sends it: to the loader's workers too."""
-    changes = {"iterations": 80, "workers": 1}
+    """The signal goes to every process of the job, as a cluster sends it: to the loaders too."""
+    changes = {"iterations": 80, "loaders": 1}
     out = tmp_path / "run"
     command = ["train", "--loss", "published:mIoU", "--out", str(out), "--quiet", *arguments(data, **changes)]
     process = start(*command, start_new_session=True)
@@ -271,11 +271,11 @@ def test_a_preempted_run_saves_exits_with_75_and_goes_on(tmp_path, data):
     assert checksum(out / "weights.safetensors") == weights_of(data, tmp_path / "whole", **changes)
 
 
-def test_a_training_that_fails_does_not_wait_for_its_workers(data):
+def test_a_training_that_fails_does_not_wait_for_its_loaders(data):
     """They outlive a preemption's signals, but not the end of their parent, whatever it was."""
     code = (
         "import sys; from small_task import small_task; from autoseg.training.task import OpenTask\n"
-        "opened = OpenTask(small_task(sys.argv[1], workers=2))\n"
+        "opened = OpenTask(small_task(sys.argv[1], loaders=2))\n"
         "batches = iter(opened.batches(opened.data.read, opened.split.train, 0))\n"
         "next(batches); raise RuntimeError('a bug')"
     )
@@ -404,9 +404,9 @@ def test_a_missing_tensorboard_is_missed_in_a_sentence(tmp_path, data, monkeypat
     assert "--tensorboard needs the package tensorboard" in capsys.readouterr().err
 
 
-def test_the_same_batches_come_from_any_number_of_workers(data):
-    def first(workers):
-        opened = OpenTask(small_task(data, workers=workers))
+def test_the_same_batches_come_from_any_number_of_loaders(data):
+    def first(loaders):
+        opened = OpenTask(small_task(data, loaders=loaders))
         return next(iter(opened.batches(opened.data.cache(64).read, opened.split.train, 2)))
 
     for a, b in zip(first(0), first(1), strict=True):

@@ -85,9 +85,9 @@ def test_a_score_is_the_same_bytes_in_any_chunk_of_any_size_in_any_order(tmp_pat
 
 
 @pytest.mark.long
-def test_a_score_is_the_same_bytes_alone_in_a_fresh_process_with_workers(tmp_path, data, expected):
+def test_a_score_is_the_same_bytes_alone_in_a_fresh_process_with_loaders(tmp_path, data, expected):
     new_search(tmp_path)
-    process = start("trials", str(tmp_path), "--step", "1", "--chunk", "2/4", *arguments(data, workers=2))
+    process = start("trials", str(tmp_path), "--step", "1", "--chunk", "2/4", *arguments(data, loaders=2))
     _, shown = process.communicate(timeout=600)
     assert process.returncode == 0, shown
     assert scores(tmp_path) == {"trial-2.json": expected["trial-2.json"]}
@@ -130,7 +130,7 @@ def save_weights(path: Path, seed: int) -> str:
 
 
 def test_another_setting_data_set_split_or_weight_file_trains_anew(tmp_path, data, trained):
-    """And what changes no result (workers, checkpoints, a copied folder) does not."""
+    """And what changes no result (loaders, checkpoints, a copied folder) does not."""
     folder = new_search(tmp_path / "search")
 
     def run(**changes) -> int:
@@ -143,7 +143,7 @@ def test_another_setting_data_set_split_or_weight_file_trains_anew(tmp_path, dat
     shutil.copytree(data, copy)
     assert run() == 1
     assert run() == 0
-    assert run(workers=1, checkpoint_every=7) == 0
+    assert run(loaders=1, checkpoint_every=7) == 0
     assert run(data=copy) == 0
     assert run(iterations=3) == 1
     assert run() == 0  # the old score was set aside and is taken back
@@ -306,6 +306,6 @@ def test_a_search_needs_a_task_or_an_objective(tmp_path, data, capsys):
     write_json(tmp_path / "search.json", SEARCH.model_dump())
     command = ["search", str(tmp_path / "toy"), "--settings", str(tmp_path / "search.json")]
     assert main(command) == 2
-    assert "--data is missing" in capsys.readouterr().err
+    assert "--data: is missing" in capsys.readouterr().err
     assert main([*command, "--objective", "toy_objectives:near", "--data", str(data)]) == 2
     assert "--objective and --data: both are given" in capsys.readouterr().err

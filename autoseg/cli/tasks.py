@@ -1,4 +1,4 @@
-"""The arguments that `trials`, `train`, `evaluate` and `search` share: data, network, training settings."""
+"""The arguments of a task, which all verbs that train or score share: data, network, training settings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from autoseg.cli.parts import add_repeated
 from autoseg.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,36 +19,26 @@ def add_task_arguments(parser: argparse.ArgumentParser, protocol: str) -> None:
     group.add_argument("--data", metavar="DIR", help="a folder made by `autoseg prepare`")
     group.add_argument("--split", metavar="FILE", help="made by `autoseg split` (default: split.json in DIR)")
     group.add_argument("--network", default="deeplabv3plus-r50c", help="by name (default deeplabv3plus-r50c)")
-    group.add_argument("--weights", help="of the encoder: imagenet, a file, or none (default none)")
     group.add_argument(
-        "--protocol", default=protocol, help=f"training settings by name (default {protocol}); see docs/config.md"
+        "--weights", metavar="NAME|FILE", help="weights of the encoder: imagenet, a file, or none (default none)"
     )
     group.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change one training setting, such as iterations=200 or crop=[64,64]; may be repeated",
+        "--protocol",
+        default=protocol,
+        metavar="NAME",
+        help=f"training settings by name (default {protocol}); see docs/config.md",
     )
-    group.add_argument(
-        "--convention",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change one of the metrics' conventions, such as tolerance=2; drop_background=false where class 0 is no "
-        "background",
+    pairs = "KEY=VALUE"
+    add_repeated(group, "--set", pairs, "change one training setting, such as iterations=200 or crop=[64,64]")
+    conventions = (
+        "change one convention of the metrics, such as tolerance=2, or drop_background=false if class 0 is not a"
     )
-    group.add_argument(
-        "--loss-convention",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change one of the conventions of naive and published losses",
-    )
+    add_repeated(group, "--convention", pairs, f"{conventions} background")
+    add_repeated(group, "--loss-convention", pairs, "change one convention of naive and published losses")
 
 
 def settings(pairs: list[str], option: str) -> dict[str, Any]:
-    """Return KEY=VALUE pairs as a mapping; a value is JSON, or else a plain word.
+    """Return KEY=VALUE pairs as a mapping; a value that is not JSON is taken as text.
 
     >>> settings(["iterations=200", "device=cpu"], "--set")
     {'iterations': 200, 'device': 'cpu'}
@@ -56,7 +47,7 @@ def settings(pairs: list[str], option: str) -> dict[str, Any]:
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key:
-            raise InputError(f"{option} {pair}: expected KEY=VALUE.")
+            raise InputError(f"found '{pair}'", where=option, expected="KEY=VALUE")
         try:
             found[key] = json.loads(value)
         except ValueError:
@@ -71,7 +62,7 @@ def task_of(args: argparse.Namespace) -> Task:
     from autoseg.training.settings import Task, Training
 
     if not args.data:
-        raise InputError("--data is missing; give a folder made by `autoseg prepare`.")
+        raise InputError("is missing", where="--data", cure="give a folder made by `autoseg prepare`")
     conventions = settings(args.convention, "--convention")
     parse(Conventions, conventions, "--convention")
     loss_conventions = settings(args.loss_convention, "--loss-convention")

@@ -44,13 +44,13 @@ class Decoded:
     warnings: list[Problem]
 
 
-def in_parallel(function: Callable[[Given], Result], items: list[Given], workers: int, title: str) -> Iterator[Result]:
+def in_parallel(function: Callable[[Given], Result], items: list[Given], threads: int, title: str) -> Iterator[Result]:
     """Yield the results in order, with a progress bar.
 
     Threads, not processes: decoding, resizing and hashing release the interpreter lock, and no process is left over
     when the program is killed.
     """
-    with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
+    with ThreadPoolExecutor(max_workers=max(1, threads)) as pool:
         try:
             yield from bar(title, "image", iterable=pool.map(function, items), total=len(items))
         except BaseException:
@@ -173,7 +173,7 @@ def _check_classes(source: Source, train: list[IndexEntry]) -> Iterator[Problem]
         yield Problem(source.dataset, what, "check the class list, if they should occur", "warning")
 
 
-def check(source: Source, workers: int = 1) -> list[Problem]:
+def check(source: Source, threads: int = 1) -> list[Problem]:
     """Return all problems of a data set, reading every file in full; nothing is written."""
     problems = list(source.problems)
     splits: dict[str, list[IndexEntry]] = defaultdict(list)
@@ -182,27 +182,27 @@ def check(source: Source, workers: int = 1) -> list[Problem]:
         result = decode(source, sample)
         return (sample, result.entry, result.warnings) if isinstance(result, Decoded) else (sample, None, result)
 
-    for sample, entry, found in in_parallel(look, source.samples, workers, "checking"):
+    for sample, entry, found in in_parallel(look, source.samples, threads, "checking"):
         problems += found
         if entry is not None:
             splits[sample.split].append(entry)
     return problems + list(check_whole(source, splits))
 
 
-def check_prepared(data: Prepared, workers: int = 1) -> list[Problem]:
+def check_prepared(data: Prepared, threads: int = 1) -> list[Problem]:
     """Return all problems of a prepared data set: split, caches, and the original files against their checksums."""
     problems: list[Problem] = []
     with collect(problems):
         if (path := data.folder / "split.json").exists():
             load_split(path, data)
     for short_side in cache_sizes(data.folder):
-        problems += _check_cache(data, short_side, workers)
-    for found in in_parallel(lambda entry: _changed(data, entry), data.index.entries(), workers, "originals"):
+        problems += _check_cache(data, short_side, threads)
+    for found in in_parallel(lambda entry: _changed(data, entry), data.index.entries(), threads, "originals"):
         problems += found
     return problems
 
 
-def _check_cache(data: Prepared, short_side: int, workers: int) -> list[Problem]:
+def _check_cache(data: Prepared, short_side: int, threads: int) -> list[Problem]:
     problems: list[Problem] = []
     with collect(problems):
         cache = data.cache(short_side)
@@ -212,7 +212,7 @@ def _check_cache(data: Prepared, short_side: int, workers: int) -> list[Problem]
             return sha256(image.tobytes() + mask.tobytes()) == slot.checksum
 
         slots = cache.layout.slots
-        for slot, fine in zip(slots, in_parallel(intact, slots, workers, cache.path.stem), strict=True):
+        for slot, fine in zip(slots, in_parallel(intact, slots, threads, cache.path.stem), strict=True):
             if not fine:
                 what = f"the bytes of '{slot.id}' changed since they were written"
                 cure = "remove the file and run `autoseg prepare` again"

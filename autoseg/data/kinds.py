@@ -47,7 +47,7 @@ class Kind(Part):
         return [name for name in cls.model_fields if name not in Kind.model_fields]
 
     @abstractmethod
-    def find(self, made: Path, workers: int = 1) -> Source:
+    def find(self, made: Path, threads: int = 1) -> Source:
         """Return the data set; a kind that makes its images puts them into the folder `made`."""
 
     @abstractmethod
@@ -61,7 +61,7 @@ class OnDisk(Kind):
     root: Annotated[str, "DIR"] = Field(description="where the data set lies")
 
     @abstractmethod
-    def find(self, made: Path | None = None, workers: int = 1) -> Source:
+    def find(self, made: Path | None = None, threads: int = 1) -> Source:
         """Return the data set as it lies on disk; no image is read."""
 
     def count_train(self) -> int:
@@ -78,7 +78,7 @@ class Voc(OnDisk):
         default=None, description="where SBD lies (default: looked for beside VOC); 'none' leaves it out"
     )
 
-    def find(self, made: Path | None = None, workers: int = 1) -> Source:
+    def find(self, made: Path | None = None, threads: int = 1) -> Source:
         """Find VOC and SBD."""
         from autoseg.data import voc
 
@@ -95,7 +95,7 @@ class Cityscapes(OnDisk):
         default=None, description="labelIds or labelTrainIds (default: those that are there, labelIds first)"
     )
 
-    def find(self, made: Path | None = None, workers: int = 1) -> Source:
+    def find(self, made: Path | None = None, threads: int = 1) -> Source:
         """Find images and masks."""
         from autoseg.data import cityscapes
 
@@ -117,7 +117,7 @@ class OwnFolder(OnDisk):
         default="", description="what the name of a mask has more than that of its image (a.png, a_L.png: _L)"
     )
 
-    def find(self, made: Path | None = None, workers: int = 1) -> Source:
+    def find(self, made: Path | None = None, threads: int = 1) -> Source:
         """Find images and masks."""
         from autoseg.data import folder
 
@@ -132,11 +132,11 @@ class Synthetic(Kind):
     size: Annotated[int, "PX"] = Field(default=128, ge=32, description="height and width")
     seed: Annotated[int, "N"] = Field(default=0, ge=0, description="another seed, other scenes")
 
-    def find(self, made: Path, workers: int = 1) -> Source:
+    def find(self, made: Path, threads: int = 1) -> Source:
         """Draw the scenes that are not in the folder yet."""
         from autoseg.data import synthetic
 
-        return synthetic.find(made, self.train, self.val, self.size, self.seed, workers)
+        return synthetic.find(made, self.train, self.val, self.size, self.seed, threads)
 
     def count_train(self) -> int:
         """Return the number of training images that will be drawn."""

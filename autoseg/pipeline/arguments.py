@@ -82,7 +82,7 @@ class Arguments:
     @cached_property
     def machine(self) -> str:
         """How and where a training runs, which changes no result."""
-        return options({"device": self.pipeline.device, "workers": self.pipeline.workers})
+        return options({"device": self.pipeline.device, "loaders": self.pipeline.loaders})
 
     def prepare(self, dataset: str, crop: int) -> str:
         """Return the arguments of `autoseg prepare` for a cache of this crop."""
@@ -141,7 +141,7 @@ class Arguments:
     def report(self, configfiles: Sequence[str | os.PathLike[str]], keys: Mapping[str, Any]) -> str:
         """Return how Snakemake was told the config, for the commands that the report shows."""
         files = " ".join(os.path.relpath(path) for path in configfiles)
-        return flags({"config_file": files or None, "set": dict(keys)})
+        return flags({"config": files or None, "snakemake_config": dict(keys)})
 
     def _run_task(self, run: Run) -> str:
         settings = self.pipeline.run_training(run.retraining, run.seed)

@@ -43,7 +43,7 @@ class Pipeline(Part):
     figures: dict[Name, Figure] = Field(default={}, description="what is wanted to look at")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where trainings run")
     threads: int = Field(default=1, ge=1, description="CPU threads of a training; another number, other last digits")
-    workers: int = Field(default=2, ge=0, description="processes that load data for a training")
+    loaders: int = Field(default=2, ge=0, description="processes that load data for a training")
 
     # --------------------------------------------------------------------------------------------------------- checks
 
@@ -177,7 +177,7 @@ class Pipeline(Part):
 
     def _training(self, how: Proxy | Retraining, **fitting: Any) -> Training:
         protocol = how.protocol.replace("{preset}", self.preset or "paper")
-        machine = {"device": self.device, "threads": self.threads, "workers": self.workers}
+        machine = {"device": self.device, "threads": self.threads, "loaders": self.loaders}
         return Training.of_protocol(protocol, **{**machine, **fitting, **how.training.model_dump()})
 
     # ----------------------------------------------------------------------------------------------------------- runs

@@ -92,7 +92,7 @@ class _Trained(Part):
     def _allowed(self) -> _Trained:
         if self.network not in NETWORK_NAMES:
             raise unknown("network", self.network, NETWORK_NAMES)
-        for key in ("device", "workers"):
+        for key in ("device", "loaders"):
             if key in self.training.model_fields_set:
                 what = "is one for all trainings"
                 raise InputError(what, where=f"training.{key}", cure=f"set '{key}' at the top of the config")

@@ -240,7 +240,7 @@ def evaluate(
                     _write_png(Path(predictions) / f"{mine[number]}.png", label, colours)
 
         view = WholeView(scale) if scale else None
-        loader = eval_loader(data.read, ids, view, workers=opened.settings.workers, rank=rank, world_size=world)
+        loader = eval_loader(data.read, ids, view, loaders=opened.settings.loaders, rank=rank, world_size=world)
         shown = bar("evaluate" if progress and rank == 0 else None, "image", iterable=loader, total=len(mine))
         score(network, shown, metrics, device, opened.settings, window=window, seen=save)
         if world > 1:

@@ -63,7 +63,7 @@ class Training(Part):
     threads: int = Field(default=1, ge=1, description="CPU threads; another number gives other last digits")
     accumulate: int = Field(default=1, ge=1, description="parts a batch is processed in, to fit a smaller GPU")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where to train")
-    workers: int = Field(default=2, ge=0, description="processes that load data; changes no result")
+    loaders: int = Field(default=2, ge=0, description="processes that load data; changes no result")
     channels_last: bool = Field(default=True, description="memory format on a GPU")
     compile: bool = Field(default=False, description="torch.compile the network")
     checkpoint_every: int = Field(default=500, ge=1, description="steps between checkpoints; changes no result")
@@ -101,7 +101,7 @@ class Training(Part):
     @property
     def decisive(self) -> dict[str, Any]:
         """The settings that trained weights depend on, for their fingerprint; the device's type is added to it."""
-        left_out = {"workers", "checkpoint_every", "device", "test_scale"}
+        left_out = {"loaders", "checkpoint_every", "device", "test_scale"}
         if self.tf32:  # torch's default: only another choice is named
             left_out.add("tf32")
         return self.model_dump(mode="json", exclude=left_out)

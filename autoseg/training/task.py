@@ -62,7 +62,7 @@ class OpenTask:
             seed=s.seed,
             start=start,
             stop=s.iterations * s.accumulate,
-            workers=s.workers,
+            loaders=s.loaders,
             rank=rank,
             world_size=world,
         )

@@ -80,7 +80,7 @@ class ProxyTask(OpenTask):
             self.split.hold_out,
             CenterView(s.short_side),
             batch_size=s.batch_size // s.accumulate,
-            workers=s.workers,
+            loaders=s.loaders,
         )
         return score(self.trained, loader, self.metrics(names), self.device, s).compute()
 

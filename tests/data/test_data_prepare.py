@@ -71,8 +71,8 @@ def start(tree, out, *more):
     )
 
 
-def test_any_number_of_workers_gives_the_same_bytes(tree, finished, tmp_path):
-    prepare(find(tree), tmp_path, short_side=128, workers=5)
+def test_any_number_of_threads_gives_the_same_bytes(tree, finished, tmp_path):
+    prepare(find(tree), tmp_path, short_side=128, threads=5)
     assert digests(tmp_path) == digests(finished)
 
 
@@ -174,14 +174,14 @@ def test_killed_in_between_it_goes_on_and_ends_in_the_same_bytes(tree, finished,
     journal = tmp_path / ".cache-128.bin.journal"
     while not journal.exists():  # on a busy machine it may end before we look: then again
         shutil.rmtree(tmp_path)
-        process = start(tree, tmp_path, "--workers", "2")
+        process = start(tree, tmp_path, "--threads", "2")
         while process.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < lines):
             time.sleep(0.001)
         process.send_signal(signal.SIGKILL)
         process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "index.json").exists()
-    second = start(tree, tmp_path, "--workers", "1")
+    second = start(tree, tmp_path, "--threads", "1")
     said = second.communicate()[1]
     assert second.returncode == 0
     assert "going on after" in said
@@ -488,7 +488,7 @@ def test_a_missing_cache_and_an_unprepared_folder_say_what_to_run(finished, tmp_
 def test_a_storm_of_kills_ends_in_the_same_bytes(tree, finished, tmp_path):
     draw = random.Random(0)
     for _ in range(25):
-        process = start(tree, tmp_path, "--workers", str(draw.randint(1, 4)))
+        process = start(tree, tmp_path, "--threads", str(draw.randint(1, 4)))
         try:
             process.communicate(timeout=draw.uniform(0.3, 1.0))
         except subprocess.TimeoutExpired:

@@ -16,8 +16,8 @@ from autoseg.errors import InputError
 
 
 def test_equal_settings_give_equal_bytes_and_others_do_not(tmp_path):
-    for name, workers, seed in (("a", 1, 0), ("b", 3, 0), ("c", 1, 1)):
-        source = synthetic.find(tmp_path / name / "source", train=6, val=2, size=48, seed=seed, workers=workers)
+    for name, threads, seed in (("a", 1, 0), ("b", 3, 0), ("c", 1, 1)):
+        source = synthetic.find(tmp_path / name / "source", train=6, val=2, size=48, seed=seed, threads=threads)
         prepare(source, tmp_path / name, short_side=48)
     files = {
         name: {path.name: path.read_bytes() for path in (tmp_path / name / "source").rglob("*.png")} for name in "abc"

@@ -44,7 +44,7 @@ rule trials:
     threads: P.threads
     resources:
         gpu=GPU,
-        cpus_per_task=P.threads + P.workers,
+        cpus_per_task=P.threads + P.loaders,
         runtime=known(lambda w, attempt: 240 * attempt),
         mem_mb=known(lambda w, attempt: 16000 * attempt),
     params:
