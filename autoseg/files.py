@@ -215,9 +215,7 @@ class Document(Part):
         try:
             return cls.read(read_json(path), path)
         except InputError as error:
-            raise InputError(
-                error.what, where=error.where, expected=error.expected, cure=error.cure or cls.CURE
-            ) from None
+            raise error.replace(cure=error.cure or cls.CURE) from None
 
     @classmethod
     def read(cls, content: Any, where: str | os.PathLike[str]) -> Self:

@@ -26,6 +26,7 @@ from autoseg.training.networks import NETWORKS
 from autoseg.training.settings import NETWORK_NAMES
 from docs.reference import pages, schema
 from tests.pipeline_runs import CONFIGS, ROOT, TARGETS, TINY, changed, content, snakemake, with_config
+from tests.refusals import refused
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
@@ -200,7 +201,7 @@ def test_results_that_cannot_be_written_are_said_before_the_first_job(tmp_path):
     (tmp_path / "results/tiny").write_text("a file in the way")
     done = snakemake(tmp_path, "--configfile", str(TINY))
     assert done.returncode != 0
-    assert "results/tiny: this is not a folder, so results cannot go there" in done.stdout
+    assert "results/tiny: this is not a folder" in done.stdout
     assert "Traceback" not in done.stdout
 
 
@@ -340,7 +341,7 @@ def test_a_config_gives_losses_other_conventions_than_metrics(tmp_path):
     assert "--convention tolerance=3" in done.stdout
     assert "--loss-convention drop_background=true --loss-convention tolerance=2" in done.stdout
     config["datasets"]["scenes"]["loss_conventions"] = {"tolerence": 2}
-    with pytest.raises(InputError, match="did you mean 'tolerance'") as error:
+    with refused(what="did you mean 'tolerance'?") as error:
         load_pipeline(config, "the config")
     assert error.value.where.endswith("datasets.scenes.loss_conventions")
 

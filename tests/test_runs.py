@@ -23,7 +23,6 @@ from autoseg.data.augment import WholeView
 from autoseg.data.loaders import collate
 from autoseg.data.prepared import Prepared
 from autoseg.data.split import make_split
-from autoseg.errors import InputError
 from autoseg.files import checksum, read_json, to_json
 from autoseg.losses.names import HAND_MADE
 from autoseg.losses.surrogate import Surrogate
@@ -37,6 +36,7 @@ from autoseg.training.networks import build_network
 from autoseg.training.run import evaluate_run, load_network, load_trained, save_weights, train_run
 from autoseg.training.settings import Training
 from autoseg.training.task import OpenTask
+from tests.refusals import refused
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path, data, monkeypatc
             return None
 
     monkeypatch.setattr("autoseg.training.run.distributed", lambda device: Three())
-    with pytest.raises(InputError, match="batch_size 4 cannot be shared by 3 processes in 1 parts each"):
+    with refused(where="batch_size", what="3 processes"):
         train_run(small_task(data), "ce", tmp_path, progress=False)
 
 

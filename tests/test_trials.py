@@ -13,7 +13,7 @@ import torch
 from small_task import arguments, make_data, small_task, start, wait_for
 
 from autoseg.cli import main
-from autoseg.errors import InputError, Preempted
+from autoseg.errors import Preempted
 from autoseg.files import read_json, write_json
 from autoseg.losses.build import build_loss
 from autoseg.losses.published import published
@@ -24,6 +24,7 @@ from autoseg.search.steps import ask
 from autoseg.training.loop import Outcome
 from autoseg.training.networks import build_network
 from autoseg.training.trial import ProxyTask
+from tests.refusals import refused
 
 SEARCH = Search(name="toy", metric="mIoU", steps=1, trials_per_step=4)
 
@@ -224,7 +225,7 @@ def test_out_of_memory_fails_the_chunk_and_writes_no_score(tmp_path, proxy, monk
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr("autoseg.training.trial.SurrogateLoss", lambda *args, **options: Greedy())
-    with pytest.raises(InputError, match="out of memory"):
+    with refused(what="out of memory"):
         run_chunk(folder.path, 1, proxy)
     assert not scores(tmp_path)
 

@@ -44,7 +44,7 @@ def read_options(args: argparse.Namespace, kind: type[Options]) -> Options:
     try:
         return parse(kind, given)
     except InputError as error:
-        raise InputError(error.what, where=_flag(error.where), expected=error.expected, cure=error.cure) from None
+        raise error.replace(where=_flag(error.where)) from None
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:

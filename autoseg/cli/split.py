@@ -45,8 +45,7 @@ def run(args: argparse.Namespace) -> None:
         try:
             known = Split.load(out)
         except InputError as error:
-            cure = "remove the file first, or give another one with `--out`"
-            raise InputError(error.what, where=error.where, expected=error.expected, cure=cure) from None
+            raise error.replace(cure="remove the file first, or give another one with `--out`") from None
         if known != split:
             held = f"seed {known.seed}, {len(known.hold_out)} held out of {len(known.whole_train)}"
             print(f"{out}: replaces another split ({held}).", file=sys.stderr)

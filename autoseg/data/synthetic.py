@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from autoseg.data.check import in_parallel
-from autoseg.data.model import VOID, ClassInfo, Labels
+from autoseg.data.model import VOID, ClassInfo, MaskValues
 from autoseg.data.reading import Array
 from autoseg.data.source import Sample, Source, plain_values
 from autoseg.errors import InputError
@@ -68,7 +68,7 @@ def find(
     ]
     settings = {"train": train, "val": val, "size": size, "seed": seed, "version": SYNTHETIC_VERSION}
     _make(folder, samples, settings, threads)
-    return Source("synthetic", {"data": folder}, CLASSES, Labels(values=plain_values(len(CLASSES))), samples)
+    return Source("synthetic", {"data": folder}, CLASSES, MaskValues(values=plain_values(len(CLASSES))), samples)
 
 
 def scene(size: int, seed: int, split: str, number: int) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from autoseg.losses.published import PUBLISHED, naive, published
 from autoseg.losses.surrogate import Surrogate
 from autoseg.metrics import formula
 
-Kind = Literal["hand-made", "naive", "published", "searched", "file"]
+TermKind = Literal["hand-made", "naive", "published", "searched", "file"]
 
 
 HAND_MADE = (
@@ -28,7 +28,7 @@ class Term(NamedTuple):
     """One term of a loss: `weight` times the loss of that kind and name (a file's name is its path)."""
 
     weight: float
-    kind: Kind
+    kind: TermKind
     name: str
 
     @property
@@ -79,10 +79,10 @@ def parse_loss(spec: str, *, bare: Literal["hand-made", "published"] = "hand-mad
     return terms
 
 
-def _kind_and_name(text: str, bare: str) -> tuple[Kind, str]:
+def _kind_and_name(text: str, bare: str) -> tuple[TermKind, str]:
     kind, colon, name = text.partition(":")
     if colon and kind.lower() in ("naive", "published", "searched"):
-        return cast(Kind, kind.lower()), name
+        return cast(TermKind, kind.lower()), name
     if text.lower() in HAND_MADE:
         return "hand-made", text.lower()
     if text.endswith(".json"):

@@ -93,9 +93,10 @@ def read_profile(folder: str | os.PathLike[str], gpus: int) -> tuple[Need, str |
     try:
         profile = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except OSError:
-        raise InputError(f"{path}: not readable; give the folder of a Snakemake profile with --profile.") from None
+        cure = "give the folder of a Snakemake profile with --profile"
+        raise InputError("not readable", where=path, cure=cure) from None
     except yaml.YAMLError as error:
-        raise InputError(f"{path}: not YAML ({error}).") from None
+        raise InputError(f"not readable as YAML ({error})", where=path) from None
     asked = profile.get("default-resources") or {}
     partition, account = (str(asked.get(key) or "") for key in ("slurm_partition", "slurm_account"))
     return Need(partition, account, gpus), profile.get("slurm-status-command")
@@ -270,16 +271,16 @@ def cancel(ids: Iterable[str]) -> None:
 
 
 def _ask(*command: str) -> str:
-    """Return what a command of SLURM's prints."""
+    """Return what a command of SLURM prints."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     except FileNotFoundError:
-        raise InputError(f"there is no {command[0]} on this machine") from None
+        raise InputError("this command is not on this machine", where=command[0]) from None
     except subprocess.TimeoutExpired:
-        raise InputError(f"{command[0]} gives no answer within a minute") from None
+        raise InputError("gives no answer within a minute", where=command[0]) from None
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
-        raise InputError(f"{command[0]}: {said[-1] if said else f'exit code {done.returncode}'}")
+        raise InputError(said[-1] if said else f"exit code {done.returncode}", where=command[0])
     return done.stdout
 
 

@@ -228,7 +228,7 @@ def _surface(axes: Axes, loss: Surrogate, operator: str, pair: tuple[str | None,
     y = np.linspace(0, 1, 101)
     a, b = (y if name is None else loss.space.curve_of(loss.curves[name])(y) for name in pair)
     a, b = a[None, :], b[:, None]
-    value = a + b - a * b if operator.endswith("OR") else a * b
+    value = a + b - a * b if formula.get(loss.metric).operators[operator] == "OR" else a * b
     levels = np.linspace(0, 1, 11)
     shades = [str(shade) for shade in np.linspace(1, 0.5, 10)]  # light enough for black figures on them
     axes.contourf(y, y, value, levels=levels, colors=shades)

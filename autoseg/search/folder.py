@@ -18,7 +18,7 @@ from autoseg.search.settings import Search, load_search
 from autoseg.search.space import changes, self_contained
 from autoseg.search.steps import record
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Folder:
@@ -139,7 +139,7 @@ class Folder:
     def _set_aside(self, step: StepName, score: TrialScore, why: str) -> None:
         """Rename a trial's score, and its time, so that they do not count."""
         path = self.score_path(step, score.number)
-        log.warning("%s is set aside as %s: %s", path, _aside(path, score).name, why)
+        logger.warning("%s is set aside as %s: %s", path, _aside(path, score).name, why)
         for kind in ("time", "trial"):
             found = path.with_name(f"{kind}-{score.number}.json")
             if found.exists():
@@ -155,7 +155,7 @@ class Folder:
                     found = path.with_name(f"{kind}-{number}.json")
                     if _aside(found, score).exists():
                         _aside(found, score).replace(found)
-                log.info("%s is used again: it was set aside as %s", path, aside.name)
+                logger.info("%s is used again: it was set aside as %s", path, aside.name)
                 return True
         return False
 

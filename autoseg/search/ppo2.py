@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from autoseg.errors import InputError, unknown
+from autoseg.errors import InputError, unknown, whole_number
 
 Array = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ class Settings:
     def __post_init__(self) -> None:
         # NumPy's numbers become Python's, so that everything here can be written as JSON.
         for name, least in (("trials_per_step", 2), ("steps", 1), ("updates", 1)):
-            object.__setattr__(self, name, whole_number(name, getattr(self, name), least))
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, least=least))
         for name in ("sigma", "lr", "clip"):
             value = getattr(self, name)
             if name == "clip" and value is None:
@@ -138,13 +138,6 @@ class Settings:
 def is_number(value: Any) -> bool:
     """Whether `value` is a finite real number, Python's or NumPy's."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def whole_number(name: str, value: Any, least: int) -> int:
-    """Return `value` as Python's integer; anything but a whole number of at least `least` is refused."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InputError(f"found {value!r}", where=name, expected=f"a whole number of at least {least}")
-    return int(value)
 
 
 # ------------------------------------------------------------------------------------------------ the policy's density

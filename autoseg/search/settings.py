@@ -15,7 +15,7 @@ from autoseg.losses.names import parse_loss
 from autoseg.losses.surrogate import curve_space
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions, LossConventions
-from autoseg.metrics.formula import Layout
+from autoseg.metrics.formula import CurveLayout
 from autoseg.search.ppo2 import PRESETS, Settings
 
 
@@ -89,7 +89,7 @@ class Search(Part):
         return self
 
     @property
-    def curves(self) -> tuple[str, Layout, CurveSpace]:
+    def curves(self) -> tuple[str, CurveLayout, CurveSpace]:
         """The name of the layout, the layout, and the space of each of its curves."""
         return curve_space(self.metric, self.family, self.layout, self.pieces, self.monotone, self.truth_table)
 

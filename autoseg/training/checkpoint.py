@@ -12,7 +12,7 @@ from torch import nn
 
 from autoseg.files import atomic, writing
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Checkpoint:
@@ -62,7 +62,7 @@ class Checkpoint:
             if state is None:
                 continue
             if state["fingerprint"] != self.fingerprint:
-                _log.warning("%s: made with other settings or data; not used.", path)
+                logger.warning("%s: made with other settings or data; not used.", path)
                 continue
             network.load_state_dict(state["network"])
             optimiser.load_state_dict(state["optimiser"])
@@ -78,5 +78,5 @@ def _load(path: Path, device: torch.device) -> dict[str, Any] | None:
         state = torch.load(path, map_location=device, weights_only=True)
         return {key: state[key] for key in ("fingerprint", "iteration", "network", "optimiser", "scaler")}
     except Exception as error:  # a torn or foreign file fails in many ways; the one before it may be good
-        _log.warning("%s: not readable as a checkpoint (%s); trying the one before.", path, type(error).__name__)
+        logger.warning("%s: not readable as a checkpoint (%s); trying the one before.", path, type(error).__name__)
         return None

@@ -30,7 +30,7 @@ from autoseg.training.networks import Network
 from autoseg.training.settings import Training
 from autoseg.training.watch import LOOK_EVERY, Watch, reduced, works_behind
 
-Loader = Callable[[int], Iterable[tuple[Tensor, Tensor]]]  # from which (micro-)batch on -> batches
+BatchesFrom = Callable[[int], Iterable[tuple[Tensor, Tensor]]]  # the number of a (micro-)batch -> batches from it on
 
 
 @dataclass
@@ -45,7 +45,9 @@ class Outcome:
 def choose_device(name: str) -> torch.device:
     """Return the device that the settings ask for; a GPU that is asked for and missing is an error."""
     if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("device is 'cuda', but no GPU is available here; ask for one, or set device to 'cpu'.")
+        raise InputError(
+            "is 'cuda', but no GPU is available here", where="device", cure="ask for one, or set it to 'cpu'"
+        )
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -79,7 +81,7 @@ def learning_rate(settings: Training, iteration: int, base: float) -> float:
 def train(
     network: Network,
     loss: nn.Module,
-    loader: Loader,
+    loader: BatchesFrom,
     settings: Training,
     *,
     device: torch.device,
@@ -121,8 +123,9 @@ def train(
         found = torch.tensor(start, dtype=torch.float64, device=device)
         if reduced(found, world) != start * world:  # on several nodes: a folder of each, or a file seen too early
             raise InputError(
-                f"{checkpoint.path}: the processes found different checkpoints (this one step {start}); the run's "
-                "folder must be one that all of them see."
+                f"the processes found different checkpoints (this one that of step {start})",
+                where=checkpoint.path,
+                cure="use a folder that all of them see",
             )
     model: nn.Module = network
     if device.type == "cuda" and settings.channels_last:
@@ -205,7 +208,7 @@ def train(
 
 @contextmanager
 def _plain_errors(settings: Training, world: int) -> Iterator[None]:
-    """Turn running out of memory, and a batch too small for batch statistics, into a sentence with the cure."""
+    """Turn two errors of torch, out of memory and a batch too small for batch statistics, into an InputError."""
     images = settings.batch_size // settings.accumulate // world
     try:
         yield
@@ -213,16 +216,19 @@ def _plain_errors(settings: Training, world: int) -> Iterator[None]:
         text = str(error)
         if "Expected more than 1 value per channel" in text:
             raise InputError(
-                f"{images} image at once is too little for this network's batch statistics; raise batch_size, or lower "
-                "accumulate or the number of processes."
+                f"{images} image at once is too few for the batch statistics of this network",
+                where="batch_size",
+                cure="raise it, or lower accumulate or the number of processes",
             ) from None
-        # A GPU has an error of its own for it; the CPU's allocator only says so.
+        # A GPU raises an error of its own class; for a CPU only the text says that there is no memory.
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in text:
             raise
         parts = "" if images % 2 else f"set accumulate to {2 * settings.accumulate} (the batch in more parts), "
+        size, said = " x ".join(map(str, settings.crop)), text.splitlines()[0] if text else type(error).__name__
         raise InputError(
-            f"out of memory with {images} images of {settings.crop[0]} x {settings.crop[1]} at once; {parts}take more "
-            f"or larger GPUs, or a smaller network ({text.splitlines()[0] if text else type(error).__name__})."
+            f"out of memory with {images} images of {size} at once ({said})",
+            where="training",
+            cure=f"{parts}use more or larger GPUs, or a smaller network",
         ) from None
 
 

@@ -76,9 +76,9 @@ def train_run(
     ids = split.whole_train if on == "train" else split.train
     cached = source == "cache"
     read = data.cache(cache_short_side(s.short_side)).read if cached else data.read
-    mark = fingerprint(
+    run_fingerprint = fingerprint(
         {
-            **opened.identity(),
+            **opened.decisive(),
             "loss": loss_content(loss, searched),
             "loss_conventions": task.loss_conventions.changes,
             "data": data.checksum(cache_short_side(s.short_side)) if cached else data.index_checksum,
@@ -98,19 +98,18 @@ def train_run(
             test_scale=s.scored_at,
             diverged=outcome.diverged,
             weights=checksum(out / WEIGHTS),
-            fingerprint=mark,
+            fingerprint=run_fingerprint,
         )
 
-    if before := _finished(out, mark):
+    if before := _finished(out, run_fingerprint):
         if os.environ.get("RANK", "0") != "0":  # torchrun's
             return None
         with writing(out):
-            return _write_trained(out, trained(before))  # anew: whoever watches dates sees that it is up to date
+            return _write_trained(out, trained(before))  # written again so that Snakemake sees a new modification time
     with distributed(device) as (rank, world):
         if s.batch_size % (world * s.accumulate):
-            raise InputError(
-                f"batch_size {s.batch_size} cannot be shared by {world} processes in {s.accumulate} parts each."
-            )
+            what = f"{s.batch_size} images cannot be shared by {world} processes in {s.accumulate} parts each"
+            raise InputError(what, where="batch_size")
         network = opened.network()
         criterion = build_loss(
             loss,
@@ -127,7 +126,7 @@ def train_run(
             with writing(out):  # before the first step, not after it
                 out.mkdir(parents=True, exist_ok=True)
             logs = [JsonLines(out / "log.jsonl"), *([TensorBoard(tensorboard)] if tensorboard else [])]
-        checkpoint = Checkpoint(out / "checkpoint.pt", mark)
+        checkpoint = Checkpoint(out / "checkpoint.pt", run_fingerprint)
         outcome = train(
             network,
             criterion,
@@ -143,7 +142,7 @@ def train_run(
         if rank:
             return None
         with writing(out):
-            save_weights(network, out / WEIGHTS, mark, outcome)
+            save_weights(network, out / WEIGHTS, run_fingerprint, outcome)
             done = _write_trained(out, trained(outcome))
         checkpoint.remove()
         return done
@@ -278,18 +277,20 @@ def evaluate(
     return found
 
 
-def save_weights(network: torch.nn.Module, path: str | os.PathLike[str], mark: str, outcome: Outcome) -> None:
+def save_weights(
+    network: torch.nn.Module, path: str | os.PathLike[str], run_fingerprint: str, outcome: Outcome
+) -> None:
     """Write a network's weights as safetensors, atomically, with what made them and how that ended."""
     from safetensors.torch import save
 
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    about = {"fingerprint": mark, "iterations": outcome.iterations, "diverged": outcome.diverged}
+    about = {"fingerprint": run_fingerprint, "iterations": outcome.iterations, "diverged": outcome.diverged}
     with atomic(path, "wb") as file:
         # Under one key: safetensors writes several in an order of chance, and equal networks would differ in bytes.
         file.write(save(state, {"autoseg": to_json(about)}))
 
 
-def _finished(out: Path, mark: str) -> Outcome | None:
+def _finished(out: Path, run_fingerprint: str) -> Outcome | None:
     """Return how the training with this fingerprint ended, if its weights are here, whole, also without `run.json`."""
     from safetensors import SafetensorError, safe_open
 
@@ -302,7 +303,7 @@ def _finished(out: Path, mark: str) -> Outcome | None:
             about = json.loads((file.metadata() or {}).get("autoseg", "{}"))
     except SafetensorError:  # damaged: trained again
         return None
-    if about.get("fingerprint") != mark:
+    if about.get("fingerprint") != run_fingerprint:
         return None
     return Outcome(iterations=about["iterations"], diverged=about["diverged"])
 
@@ -315,7 +316,7 @@ def _write_trained(out: Path, trained: Trained) -> Trained:
 def load_trained(run: Path) -> Trained:
     """Read a run's `run.json`."""
     if not (run / "run.json").exists():
-        raise InputError(f"{run}: no run.json in it; run `autoseg train ... --out {run}` first.")
+        raise InputError("no run.json in it", where=run, cure=f"run `autoseg train ... --out {run}` first")
     return Trained.load(run / "run.json")
 
 
@@ -324,9 +325,8 @@ def load_network(run: Path, trained: Trained, device: torch.device) -> torch.nn.
     from safetensors.torch import load_file
 
     if not _has_weights(run, trained):
-        raise InputError(
-            f"{run / WEIGHTS}: missing, or not the weights that {run / 'run.json'} speaks of; train the run again."
-        )
+        what = "missing, or not the weights that run.json describes"
+        raise InputError(what, where=run / WEIGHTS, cure="train the run again")
     network = build_network(trained.network, trained.num_classes)
     network.load_state_dict(load_file(run / WEIGHTS))
     return network.to(device).eval()

@@ -71,13 +71,15 @@ class Training(Part):
     @model_validator(mode="after")
     def _consistent(self) -> Training:
         if self.batch_size % self.accumulate:
-            raise InputError(f"batch_size {self.batch_size} cannot be processed in {self.accumulate} equal parts.")
+            what = f"{self.batch_size} images cannot be processed in {self.accumulate} equal parts"
+            raise InputError(what, where="batch_size", cure="change it, or accumulate")
         if self.min_lr > self.lr:
-            raise InputError(f"min_lr {self.min_lr} is greater than lr {self.lr}.")
+            raise InputError(f"{self.min_lr} is greater than lr, {self.lr}", where="min_lr")
         if not 0 < self.scale[0] <= self.scale[1]:
-            raise InputError(f"scale is {list(self.scale)}; expected two positive numbers, the smaller first.")
+            found, expected = f"found {list(self.scale)}", "two positive numbers, the smaller first"
+            raise InputError(found, where="scale", expected=expected)
         if isinstance(self.test_scale, tuple) and self.test_scale[0] < self.test_scale[1]:
-            raise InputError(f"{list(self.test_scale)}", where="test_scale", expected="the long side first")
+            raise InputError(f"found {list(self.test_scale)}", where="test_scale", expected="the long side first")
         return self
 
     @classmethod

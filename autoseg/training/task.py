@@ -73,7 +73,7 @@ class OpenTask:
             self.conventions, self.data.num_classes, ignore_index=self.data.ignore_index, metrics=list(names)
         )
 
-    def identity(self) -> dict[str, Any]:
+    def decisive(self) -> dict[str, Any]:
         """Return what every training of this task depends on, for fingerprints; weight files count by content."""
         weights = self.task.weights
         return {

@@ -55,7 +55,7 @@ class ProxyTask(OpenTask):
     def task_fingerprint(self) -> str:
         """The fingerprint of all that a trial's score depends on, beside its own parameters."""
         data, split = self.data.checksum(cache_short_side(self.settings.short_side)), self.split.checksum()
-        return fingerprint({**self.identity(), "data": data, "split": split})
+        return fingerprint({**self.decisive(), "data": data, "split": split})
 
     def fingerprint(self, search: Search, proposal: Surrogate) -> str:
         """Return the fingerprint of a proposal's score."""
