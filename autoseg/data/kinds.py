@@ -145,7 +145,6 @@ class Synthetic(Kind):
 
 KINDS: dict[str, type[Kind]] = {"voc": Voc, "cityscapes": Cityscapes, "folder": OwnFolder, "synthetic": Synthetic}
 
-
 # For the help of options that name a hold-out.
 USUAL_HOLD_OUTS = ", ".join(
     [f"{name} {kind.HOLD_OUT}" for name, kind in KINDS.items() if kind.HOLD_OUT != Kind.HOLD_OUT]

@@ -14,12 +14,10 @@ from autoseg.metrics import formula
 
 TermKind = Literal["hand-made", "naive", "published", "searched", "file"]
 
-
 HAND_MADE = (
     *("ce", "wce", "dpce", "ssim", "dice", "dice-squared", "lovasz"),
     *("ce-release", "wce-release", "dpce-release", "ssim-release", "dice-release"),
 )
-
 
 _TERM = re.compile(r"^(?:(?P<weight>[-+0-9.eE]+)\s*\*\s*)?(?P<name>\S.*)$")
 

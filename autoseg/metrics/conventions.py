@@ -12,8 +12,6 @@ from autoseg.errors import unknown, whole_number
 from autoseg.files import Part, parse
 
 Absent = Literal["skip", "zero"]
-
-
 Pixels = Annotated[int, Field(ge=0), BeforeValidator(lambda value: whole_number(value, unit="of pixels"))]
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 Sums = Mapping[str, "Tensor"]
-
-
 CurvePair = tuple["Callable[[Tensor], Tensor] | None", "Callable[[Tensor], Tensor] | None"]
 """The curves of an operator's two operands; None: no curve."""
 
@@ -393,19 +391,10 @@ def _frequency(s: Sums) -> Tensor:
 
 
 gAcc = register(Formula("gAcc", _accuracy, _accuracy_score, weight=_frequency))  # eq. 1
-
-
 mAcc = register(Formula("mAcc", _accuracy, _accuracy_score, absent_in_loss="zero"))  # eq. 2
-
-
 mIoU = register(Formula("mIoU", _overlap, _iou_score, absent_in_loss="zero"))  # eq. 3
-
-
 FWIoU = register(Formula("FWIoU", _overlap, _iou_score, weight=_frequency))  # eq. 4
-
-
 BIoU = register(Formula("BIoU", _boundary_overlap, _iou_score, absent_in_loss="zero"))  # eq. 5
-
 
 BF1 = register(  # eq. 6
     Formula(
@@ -425,8 +414,5 @@ BF1 = register(  # eq. 6
     )
 )
 
-
 _SIX = (gAcc, mAcc, mIoU, FWIoU, BIoU, BF1)
-
-
 METRICS: tuple[str, ...] = ("mIoU", "FWIoU", "BIoU", "BF1", "mAcc", "gAcc")  # in the order of the paper's tables

@@ -14,7 +14,6 @@ from autoseg.files import writing
 
 PACKAGE = Path(__file__).parents[1]
 
-
 # `--profile slurm` means a folder of that name where Snakemake is started. A clone has a link to the profile there; a
 # project has the profile itself, and only there: two copies could differ.
 PARTS = {
@@ -26,7 +25,6 @@ PARTS = {
     "workflow/profiles/slurm": "slurm",
     "envs": "envs",
 }
-
 
 IGNORED = "# Made by the pipeline; everything in it can be made again.\nresults/\n.snakemake/\n"
 

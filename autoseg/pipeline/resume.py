@@ -27,10 +27,7 @@ from autoseg.pipeline.layout import Layout
 logger = logging.getLogger(__name__)
 
 NOTES = Path(".snakemake/autoseg")  # beside the lock
-
-
 RUN = "AUTOSEG_RUN"  # environment variable that marks the processes of a run
-
 
 # Arguments that must not be repeated without the user: they make finished results again, or change the folder.
 NOT_AGAIN = ("-f", "--force", "-F", "--forceall", "-R", "--forcerun", "-d", "--directory")

@@ -22,26 +22,10 @@ from tempfile import NamedTemporaryFile
 from autoseg.errors import InputError, Problem, unknown
 
 PROFILE = "slurm/config.yaml"
-
-
 LONGEST_WAIT = 180  # seconds between two looks at the jobs' states, at most: fixed in the executor plugin
 
-
-SHARED = (
-    "nfs",
-    "lustre",
-    "gpfs",
-    "beegfs",
-    "ceph",
-    "fuse",
-    "panfs",
-    "cifs",
-    "smb",
-    "afs",
-    "orangefs",
-    "pvfs",
-    "wekafs",
-)
+# File systems that several machines share.
+SHARED = tuple("nfs lustre gpfs beegfs ceph fuse panfs cifs smb afs orangefs pvfs wekafs".split())
 
 
 @dataclass(frozen=True)

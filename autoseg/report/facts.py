@@ -14,17 +14,7 @@ from pathlib import Path
 
 from autoseg import __version__
 
-_PACKAGES = (
-    "torch",
-    "torchvision",
-    "numpy",
-    "scipy",
-    "optuna",
-    "snakemake",
-    "segmentation-models-pytorch",
-    "matplotlib",
-)
-
+_PACKAGES = "torch torchvision numpy scipy optuna snakemake segmentation-models-pytorch matplotlib".split()
 
 _STAGES = ("prepare", "split", "searches", "runs", "tables", "figures", "report")
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 
 _FINE = np.linspace(0, 1, 501)
-
-
 _PAPERS_GPUS = 8  # the paper's hours are those of eight V100 at once
 
 

@@ -19,16 +19,12 @@ from scipy.special import ndtr, ndtri
 from autoseg.errors import InputError, unknown, whole_number
 
 Array = NDArray[np.float64]
-
-
 REACH = 4.0
 """How many sigmas beyond [0, 1] mu may go where it is only the parent's mean: at the bound the policy's expectation is
 .23 sigma from the edge; with mu in [0, 1] it could never come nearer than .8 sigma."""
 
-
 EDGE = 1e-3
 """With `optimise="logit"` the first mean is at least this far from 0 and 1, where the logit is infinite."""
-
 
 # What a preset says differently from the default settings. `paper`: section 3.3 and Algorithm 1 (the optimiser and its
 # rate are not in the paper; the joint ratio's step depends on both). `release`: the authors' released code. `annealed`

@@ -16,7 +16,6 @@ from autoseg.metrics.conventions import Conventions, LossConventions
 
 Side = Annotated[int, Field(ge=8)]  # pixels; smaller pictures vanish in a network
 
-
 NETWORK_NAMES = (
     *("deeplabv3plus-r50c", "deeplabv3plus-r101c", "pspnet-r101c", "hrnetv2-w48"),
     *("deeplabv3plus-r50", "deeplabv3plus-r101", "pspnet-r101", "deeplabv3plus-r18", "small", "tiny"),
