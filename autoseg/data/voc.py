@@ -9,10 +9,10 @@ from autoseg.data.model import ClassInfo, MaskValues
 from autoseg.data.source import Sample, Source, directory, files_below, plain_values, read_lines, whole_set
 from autoseg.errors import InputError, Problem, collect
 
-NAMES = (
-    "background aeroplane bicycle bird boat bottle bus car cat chair cow "
-    "diningtable dog horse motorbike person pottedplant sheep sofa train tvmonitor"
-).split()
+NAMES = [
+    *("background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
+    *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
+]
 _CONVERTED = "SegmentationClassAug"
 _SBD_PLACES = ("VOCaug/dataset", "VOCaug", "sbd", "SBD", "benchmark_RELEASE/dataset", "dataset")
 

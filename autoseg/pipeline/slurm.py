@@ -25,7 +25,10 @@ PROFILE = "slurm/config.yaml"
 LONGEST_WAIT = 180  # seconds between two looks at the jobs' states, at most: fixed in the executor plugin
 
 # File systems that several machines share.
-SHARED = tuple("nfs lustre gpfs beegfs ceph fuse panfs cifs smb afs orangefs pvfs wekafs".split())
+SHARED = (
+    *("nfs", "lustre", "gpfs", "beegfs", "ceph", "fuse", "panfs"),
+    *("cifs", "smb", "afs", "orangefs", "pvfs", "wekafs"),
+)
 
 
 @dataclass(frozen=True)
