@@ -82,10 +82,7 @@ def decode(source: Source, sample: Sample) -> Decoded | list[Problem]:
     try:
         content = read_bytes(path)
         image, image_checksum = decode_image(content), sha256(content)
-        warnings = [
-            Problem(str(path), what, "nothing needs to be done if this is meant", "warning")
-            for what in remarks(content)
-        ]
+        warnings = [Problem(str(path), what, "if this is intended, do nothing", "warning") for what in remarks(content)]
     except Unreadable as error:
         problems.append(error.at(path))
     path = source.locate(sample.mask)
@@ -138,7 +135,7 @@ def check_whole(source: Source, splits: dict[str, list[IndexEntry]]) -> Iterator
     """Yield the problems of the set as a whole: empty splits, copies, classes that no pixel has."""
     for split in ("train", "val"):
         if not splits.get(split) and not errors(source.problems):  # those say why
-            yield Problem(source.dataset, f"no image is left in {split}", "see the problems of its files, if any")
+            yield Problem(source.dataset, f"there is no image in {split}", "see the problems of its files, if any")
     yield from _check_copies(source, splits)
     if splits.get("train"):
         yield from _check_classes(source, splits["train"])
@@ -153,10 +150,10 @@ def _check_copies(source: Source, splits: dict[str, list[IndexEntry]]) -> Iterat
                 continue
             what = f"the image in {split} is a copy of {first} in {first_split}"
             if split == "train" != first_split:
-                cure = "remove it from train, or pass `--leave-out-copies` to leave it out"
+                cure = "remove it from train, or give `--leave-out-copies`"
                 yield Problem(path, f"{what}: scores would be too high", cure)
             else:
-                cure = "no score is wrong, as a copy is never held out; remove it if it is there by mistake"
+                cure = "scores are correct, as copies are never held out; remove it if it is a mistake"
                 yield Problem(path, what, cure, "warning")
 
 

@@ -1,7 +1,7 @@
 """Read a data set once, check every file, and write index and packed cache.
 
-Every sample has its place in the packed file before the first is read, so neither the number of threads nor a kill
-changes a byte. A journal beside the packed file lists the samples that are finished.
+The place of every sample in the packed file is known before the first sample is read, so neither the number of threads
+nor a kill changes a byte. A journal beside the packed file lists the samples that are finished.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def prepare(
     threads: int = 1,
     leave_out_copies: bool = False,
 ) -> Prepared:
-    """Prepare a data set into the folder `out`; do nothing if that is done, go on if it was begun."""
+    """Prepare a data set into the folder `out`; continue if it was begun, do nothing if it is finished."""
     out = Path(out)
     if short_side < 1:
         raise InputError(f"is {short_side}", where="short_side", expected="at least 1 pixel")

@@ -24,7 +24,7 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 Array = NDArray[np.uint8]
 
-_AGAIN = "fetch the file again"
+_AGAIN = "download or copy the file again"
 _EXIF_ORIENTATION = 0x0112
 _LOSSLESS = ("PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")  # formats a mask may have; two of them only in one form
 

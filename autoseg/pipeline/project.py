@@ -1,4 +1,4 @@
-"""The pipeline as a project of its own: Snakefile, rules, configs and the cluster's profile, written into a folder.
+"""The files of the pipeline, for a project of its own: Snakefile, rules, configs and the cluster's profile.
 
 A clone has these files at its root; the wheel carries them inside the package (`force-include` in pyproject.toml).
 """
@@ -14,8 +14,8 @@ from autoseg.files import writing
 
 PACKAGE = Path(__file__).parents[1]
 
-# `--profile slurm` means a folder of that name where Snakemake is started. A clone has a link to the profile there; a
-# project has the profile itself, and only there: two copies could differ.
+# `--profile slurm` names the folder `slurm` in the folder where Snakemake is started. A clone has a link to the profile
+# there. A project has the profile itself there, and nowhere else, as two copies could differ.
 PARTS = {
     "Snakefile": "Snakefile",
     "workflow/rules": "workflow/rules",

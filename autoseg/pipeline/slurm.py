@@ -1,6 +1,6 @@
-"""A SLURM cluster, as the pipeline needs it: what is missing on it, its jobs, and the signals it sends.
+"""A SLURM cluster: what it lacks for the pipeline, the jobs on it, and the signals it sends.
 
-Everything is asked of SLURM's own commands; nothing is changed but by `cancel`.
+All information comes from SLURM's own commands. Only `cancel` changes something.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from tempfile import NamedTemporaryFile
 from autoseg.errors import InputError, Problem, unknown
 
 PROFILE = "slurm/config.yaml"
-LONGEST_WAIT = 180  # seconds between two looks at the jobs' states, at most: fixed in the executor plugin
+LONGEST_WAIT = (
+    180  # longest time in seconds between two requests for the states of jobs, a constant of the executor plugin
+)
 
 # File systems that several machines share.
 SHARED = (
@@ -90,12 +92,12 @@ def read_profile(folder: str | os.PathLike[str], gpus: int) -> tuple[Need, str |
 
 
 def check(need: Need, status_command: str | None = None) -> list[Problem]:
-    """Return what stands in the way of jobs on this cluster, each with what to set."""
+    """Return the problems that jobs would have on this cluster, each with the setting to change."""
     if importlib.util.find_spec("snakemake_executor_plugin_slurm") is None:
         what = "Snakemake's executor for SLURM is not installed"
         return [Problem("snakemake", what, "pip install 'snakemake-executor-plugin-slurm>=2'")]
     if shutil.which("sbatch") is None:
-        return [Problem("slurm", "there is no sbatch here", "run it on a login node of the cluster")]
+        return [Problem("slurm", "there is no sbatch on this machine", "run it on a login node of the cluster")]
     try:
         known = partitions()
         settings = configuration()
@@ -143,7 +145,7 @@ def _check_account(need: Need) -> Iterator[Problem]:
     except InputError:
         yield Problem("account", "this cluster keeps no accounts", f"leave {place} empty")
         return
-    # A cluster may hide the list from its users; then SLURM itself will say.
+    # A cluster may hide the list from its users; then SLURM itself refuses the jobs.
     if accounts and need.account.lower() not in [account.lower() for account in accounts]:
         error = unknown("account", need.account, set(accounts))
         yield Problem("account", error.what, f"set {place}", expected=error.expected)
@@ -162,12 +164,12 @@ def _check_status(settings: dict[str, str], command: str | None) -> Iterator[Pro
 
 
 def check_folder(folder: str | os.PathLike[str]) -> list[Problem]:
-    """Return a remark if a folder seems to be on a disk of this machine alone."""
+    """Return a remark if a folder seems to be on a disk that only this machine has."""
     kind = file_system(folder)
     if kind.startswith(SHARED) or not kind:
         return []
     what = f"is on a file system of kind {kind}, which other machines may not see"
-    return [Problem(str(folder), what, "`autoseg doctor slurm` lets a node look", "warning")]
+    return [Problem(str(folder), what, "`autoseg doctor slurm` asks a node whether it sees it", "warning")]
 
 
 def file_system(folder: str | os.PathLike[str]) -> str:
@@ -183,7 +185,7 @@ def file_system(folder: str | os.PathLike[str]) -> str:
 
 
 def try_node(need: Need, folder: str | os.PathLike[str], seconds: int = 60) -> list[Problem]:
-    """Let a node look at a folder and start autoseg; return what it did not find."""
+    """Run a job that looks for a folder and for autoseg; return what it did not find."""
     autoseg = shutil.which("autoseg") or "autoseg"
     with NamedTemporaryFile(prefix=".seen-by-a-node.", dir=folder) as probe:
         script = (
@@ -243,7 +245,7 @@ def configuration() -> dict[str, str]:
 
 
 def jobs(runs: Iterable[str], states: str = "") -> list[str]:
-    """Return the ids of the jobs that are still there of Snakemake's runs, which are their jobs' names."""
+    """Return the ids of jobs in the queue, by the names of Snakemake's runs, which all jobs of a run have."""
     names = ",".join(runs)
     if not names:
         return []
@@ -272,11 +274,11 @@ def _ask(*command: str) -> str:
 
 
 def pass_on_signals() -> None:
-    """Pass SIGTERM and SIGUSR1, in a job, on to the command that the job is for, as SIGTERM.
+    """In a job, pass SIGTERM and SIGUSR1 on to the command of the job, as SIGTERM.
 
-    SLURM tells a job's own process that its time is nearly over, or that it is cancelled; not that process's children.
-    The job's own process is Snakemake, which tells nobody. It sets a handler for SIGTERM later; so this listens beside
-    whatever handlers there are.
+    SLURM sends these signals to the first process of a job when it is cancelled or its time is nearly over, but not to
+    the children of that process. The first process is Snakemake, which does not pass them on. Snakemake sets its own
+    handler for SIGTERM later; therefore this function uses no handler, but a pipe that gets the number of each signal.
     """
     import psutil
 

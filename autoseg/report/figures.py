@@ -78,7 +78,7 @@ def write_figure(
 
 
 def search_figure(config: SearchFigure, layout: Layout) -> tuple[Figure, list[Problem]]:
-    """Draw the best average score up to each step: a line for each group, from its worst to its best repeat a band."""
+    """Draw the best average score up to each step: a line for each group, a band from its worst to its best repeat."""
     figure = drawing.new_figure(5.2, 3.6)
     axes, lacks, metrics = figure.subplots(), [], []
     for number, (label, names) in enumerate(config.lines.items()):

@@ -60,7 +60,7 @@ def distributed(device: torch.device) -> Iterator[tuple[int, int]]:
     if world == 1:
         yield 0, 1
         return
-    if dist.is_initialized():  # by a caller, who may have more to do with it: a group cannot be joined twice
+    if dist.is_initialized():  # the caller has joined already, and a group cannot be joined twice
         yield dist.get_rank(), dist.get_world_size()
         return
     if device.type == "cuda":
@@ -99,13 +99,13 @@ def train(
         loader: gives the batches from a number on; with `accumulate`, a batch is that many of them.
         settings: see `autoseg.training.settings.Training`.
         device, rank, world: see `choose_device` and `distributed`.
-        checkpoint: where to save and from where to go on.
-        logs: are called every now and then with iteration, loss, lr and images_per_s; see `autoseg.training.logs`.
+        checkpoint: where the state is saved, and from which the training continues.
+        logs: called 200 times in a training with iteration, loss, lr and images_per_s; see `autoseg.training.logs`.
         progress: the name of a bar; None: no bar.
 
-    A loss that is not finite ends the training: the outcome is then `diverged`, the weights are those before the step.
-    On a GPU that is seen up to `LOOK_EVERY` steps later; batch statistics then include the batches of those steps.
-    Out of memory is no such end but an error. Told to stop by SIGTERM or SIGUSR1, it saves and raises `Preempted`.
+    A loss that is not finite ends the training: the outcome is `diverged`, and the weights are those before that step.
+    On a GPU this is noticed up to `LOOK_EVERY` steps later; batch statistics then include the batches of those steps.
+    Out of memory is an error instead. On SIGTERM or SIGUSR1 the training saves its state and raises `Preempted`.
     """
     torch.set_num_threads(settings.threads)
     encoder, heads = network.parameter_groups()
@@ -121,7 +121,9 @@ def train(
     if checkpoint is not None:
         start = checkpoint.restore(network, optimiser, scaler, device)
         found = torch.tensor(start, dtype=torch.float64, device=device)
-        if reduced(found, world) != start * world:  # on several nodes: a folder of each, or a file seen too early
+        if (
+            reduced(found, world) != start * world
+        ):  # nodes with different folders, or a node that sees the newest file late
             raise InputError(
                 f"the processes found different checkpoints (this one that of step {start})",
                 where=checkpoint.path,
@@ -173,7 +175,7 @@ def train(
             skip = watch.end_step(stop.asked)
             done, stopping = iteration + 1, False
             due = done % look_every == 0 or done % settings.checkpoint_every == 0 or done == settings.iterations
-            # Of several processes none looks on its own: all must stop after the same step.
+            # Several processes look at the same steps, so that all stop after the same one.
             if due or (stop.asked and world == 1):
                 speed = images_done * world / (time.perf_counter() - began)
                 seen = watch.look()
@@ -238,7 +240,7 @@ class _Stop:
 
 @contextmanager
 def _stop_signals() -> Iterator[_Stop]:
-    """Note SIGTERM and SIGUSR1 (a preemption, a walltime about to end) instead of dying of them."""
+    """Remember SIGTERM and SIGUSR1 (a preemption, or the time limit is near) instead of ending at once."""
     stop = _Stop()
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -246,7 +248,7 @@ def _stop_signals() -> Iterator[_Stop]:
 
     try:
         before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    except ValueError:  # not in the main thread: signals are somebody else's business
+    except ValueError:  # only the main thread can handle signals
         yield stop
         return
     try:

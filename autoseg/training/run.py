@@ -123,7 +123,7 @@ def train_run(
         )
         logs: list[Callable[[Line], None]] = []
         if rank == 0:
-            with writing(out):  # before the first step, not after it
+            with writing(out):  # a folder that cannot be made is an error before the first step
                 out.mkdir(parents=True, exist_ok=True)
             logs = [JsonLines(out / "log.jsonl"), *([TensorBoard(tensorboard)] if tensorboard else [])]
         checkpoint = Checkpoint(out / "checkpoint.pt", run_fingerprint)
@@ -227,7 +227,7 @@ def evaluate(
         raise InputError(f"{window[0]} x {window[1]} pixels", where="window", expected="at least 32 x 32")
     data, device = opened.data, opened.device
     ids: list[str] = getattr(opened.split, part)
-    scored_by = plugins.metrics()  # a plugin's too: it may be what the loss was searched for
+    scored_by = plugins.metrics()  # also those of plugins: the loss may be searched for one of them
     metrics = opened.metrics(scored_by)
     colours = [colour for info in data.index.classes for colour in info.color]
     with distributed(device) as (rank, world):
@@ -280,18 +280,18 @@ def evaluate(
 def save_weights(
     network: torch.nn.Module, path: str | os.PathLike[str], run_fingerprint: str, outcome: Outcome
 ) -> None:
-    """Write a network's weights as safetensors, atomically, with what made them and how that ended."""
+    """Write a network's weights as safetensors, with the fingerprint of the training and how it ended."""
     from safetensors.torch import save
 
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     about = {"fingerprint": run_fingerprint, "iterations": outcome.iterations, "diverged": outcome.diverged}
     with atomic(path, "wb") as file:
-        # Under one key: safetensors writes several in an order of chance, and equal networks would differ in bytes.
+        # Under one key: safetensors writes several keys in random order, so that equal networks would differ in bytes.
         file.write(save(state, {"autoseg": to_json(about)}))
 
 
 def _finished(out: Path, run_fingerprint: str) -> Outcome | None:
-    """Return how the training with this fingerprint ended, if its weights are here, whole, also without `run.json`."""
+    """Return how the training with this fingerprint ended, if its weights are here; `run.json` may be missing."""
     from safetensors import SafetensorError, safe_open
 
     if not (out / WEIGHTS).exists():

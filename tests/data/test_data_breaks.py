@@ -312,7 +312,7 @@ def test_a_copy_stored_in_another_format_is_a_leak_too(tmp_path):
 def test_a_training_set_of_nothing_but_copies_is_refused(tmp_path):
     root = camvid_tree(tmp_path / "set", counts=(1, 2, 1))
     shutil.copy(root / "val/0001TP_val_00001.png", root / "train/0001TP_train_00000.png")
-    with pytest.raises(InputError, match="no image is left in train"):
+    with pytest.raises(InputError, match="no image in train"):
         prepare(folder.find(root, root / "classes.txt"), tmp_path / "out", leave_out_copies=True)
 
 

@@ -180,7 +180,7 @@ def test_a_file_broken_after_preparing_is_named_by_the_loader(tmp_path):
             list(eval_loader(own.read, own.ids("val"), loaders=loaders))
         assert error.value.where == str(root / "val/0001TP_val_00001.png")
         assert error.value.what == "the file is empty, although it was fine when prepared"
-        assert error.value.cure == "fetch the file again"
+        assert "again" in error.value.cure
 
 
 def test_scoring_processes_share_the_images(data):
