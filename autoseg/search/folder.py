@@ -133,7 +133,7 @@ class Folder:
                 read_json(path)
             except InputError as error:
                 aside = path.with_name(f"damaged-{path.name}")
-                log.warning("%s is set aside as %s: %s", path, aside.name, error.what)
+                logger.warning("%s is set aside as %s: %s", path, aside.name, error.what)
                 path.replace(aside)
 
     def _set_aside(self, step: StepName, score: TrialScore, why: str) -> None:
