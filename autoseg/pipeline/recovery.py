@@ -1,9 +1,9 @@
 """Find lost and damaged files in the results before a run continues, so that the DAG makes them again.
 
 Snakemake only sees whether a declared file exists and when it was written. The scores of trials, packed caches and the
-weights of networks are not declared, because Snakemake deletes the declared files of a failed job; and Snakemake does not
-notice that a file is cut short. So each finished file is compared with the files that it describes. If one is wrong, the
-files that mark its jobs as done are removed. Those jobs run again, skip by fingerprint what is finished, and compute
+weights of networks are not declared, because Snakemake deletes the declared files of a failed job. It does not notice
+either that a file is cut short. So each finished file is compared with the files that it describes. If one is wrong,
+the files that mark its jobs as done are removed. Those jobs run again, skip what is finished, and compute
 only what is lost.
 """
 
