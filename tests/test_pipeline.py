@@ -364,7 +364,9 @@ def test_schema_and_reference_are_what_the_models_say():
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
-def test_every_config_fits_the_schema(path):
+def test_every_config_fits_the_schema_that_its_first_line_names(path):
+    line = path.read_text().splitlines()[0].removeprefix("# yaml-language-server: $schema=")
+    assert (path.parent / line).resolve() == ROOT / "workflow/schemas/config.schema.json"
     jsonschema.validate(yaml.safe_load(path.read_text()), schema())
 
 
