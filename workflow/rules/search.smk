@@ -18,7 +18,7 @@ rule ask:
         ENV
     params:
         folder=lambda w: PATHS.search(w.search),
-        # Only what changes proposals: another number of steps, say, leaves those that are done as they are.
+        # Only the settings that change proposals: with more steps, for example, finished steps do not run again.
         decisive=lambda w: ARGUMENTS.ask[w.search],
         # With `input` as an argument it is no reason to run again.
         settings=lambda w, input: ARGUMENTS.search[w.search],
