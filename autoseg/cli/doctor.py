@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from autoseg.cli.sources import add_options, add_threads, read_options
-from autoseg.cli.tasks import add_task_arguments, task_of
+from autoseg.cli.tasks import add_sharing_argument, add_task_arguments, task_of
 from autoseg.errors import Problem, errors, listing, warnings
 
 if TYPE_CHECKING:
     from autoseg.data.kinds import OnDisk
 
-HELP = "list everything that is wrong with a data set, a training or a cluster, with cures"
+HELP = "list everything that is wrong with a data set, a training, GPUs or a cluster, with cures"
 
 
 class Subject(NamedTuple):
@@ -76,6 +76,16 @@ def _task() -> Subject:
     )
 
 
+def _gpus() -> Subject:
+    def check(args: argparse.Namespace) -> list[Problem]:
+        from autoseg.training.task import check_gpus
+
+        none = Problem("gpus", "there is none that could be used here", "trainings run on the CPU", "warning")
+        return check_gpus(args.trials_per_gpu) or [none]
+
+    return Subject("the GPUs of this machine, and how jobs share them", add_sharing_argument, check)
+
+
 def _slurm() -> Subject:
     def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -103,7 +113,7 @@ def _subjects() -> dict[str, Subject]:
     from autoseg.data.kinds import KINDS, OnDisk
 
     data_sets = {name: _data_set(kind) for name, kind in KINDS.items() if issubclass(kind, OnDisk)}
-    return {**data_sets, "prepared": _prepared(), "task": _task(), "slurm": _slurm()}
+    return {**data_sets, "prepared": _prepared(), "task": _task(), "gpus": _gpus(), "slurm": _slurm()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -52,7 +52,7 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads",
         type=int,
-        default=_cores(),
+        default=cores(),
         metavar="N",
         help="threads that read files (default: one for each core)",
     )
@@ -74,5 +74,6 @@ def _pairs(given: list[str], where: str) -> dict[str, str]:
     return pairs
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

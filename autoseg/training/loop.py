@@ -7,6 +7,7 @@ and trainings that differ in the loss alone see the same batches and the same dr
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
@@ -20,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from autoseg import gpus
 from autoseg.data.loaders import sample_seed
 from autoseg.errors import InputError, Preempted
 from autoseg.progress import bar
@@ -29,6 +31,8 @@ from autoseg.training.logs import Line
 from autoseg.training.networks import Network
 from autoseg.training.settings import Training
 from autoseg.training.watch import LOOK_EVERY, Watch, reduced, works_behind
+
+logger = logging.getLogger(__name__)
 
 BatchesFrom = Callable[[int], Iterable[tuple[Tensor, Tensor]]]  # the number of a (micro-)batch -> batches from it on
 
@@ -49,6 +53,8 @@ def choose_device(name: str) -> torch.device:
             "is 'cuda', but no GPU is available here", where="device", cure="ask for one, or set it to 'cpu'"
         )
     if name == "cpu" or not torch.cuda.is_available():
+        if name == "auto" and (held := os.environ.get(gpus.HELD)):
+            logger.warning(f"torch sees no GPU, though this process may use {held}: it trains on the CPU.")
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 

@@ -80,7 +80,6 @@ def train_run(
         {
             **opened.decisive(),
             "loss": loss_content(loss, searched),
-            "loss_conventions": task.loss_conventions.changes,
             "data": data.checksum(cache_short_side(s.short_side)) if cached else data.index_checksum,
             "ids": ids,
             "source": source,
@@ -107,9 +106,7 @@ def train_run(
         with writing(out):
             return _write_trained(out, trained(before))  # written again so that Snakemake sees a new modification time
     with distributed(device) as (rank, world):
-        if s.batch_size % (world * s.accumulate):
-            what = f"{s.batch_size} images cannot be shared by {world} processes in {s.accumulate} parts each"
-            raise InputError(what, where="batch_size")
+        s.check_shares(world)
         network = opened.network()
         criterion = build_loss(
             loss,
@@ -117,8 +114,8 @@ def train_run(
             class_counts=[sum(data.entry(name).pixels.get(c, 0) for name in ids) for c in range(data.num_classes)],
             searched=searched,
             conventions=opened.conventions,
-            has_background=opened.conventions.drop_background,
-            sync=world > 1,
+            has_background=opened.has_background,
+            sync=world > 1 and s.loss_batch is None,
             **task.loss_conventions.changes,
         )
         logs: list[Callable[[Line], None]] = []
@@ -129,7 +126,7 @@ def train_run(
         checkpoint = Checkpoint(out / "checkpoint.pt", run_fingerprint)
         outcome = train(
             network,
-            criterion,
+            opened.in_groups(criterion),
             lambda start: opened.batches(read, ids, start, rank, world),
             s,
             device=device,

@@ -21,6 +21,7 @@ rule train:
         # A resource, not a parameter: another number of GPUs is no reason to train again.
         processes=lambda w: P.retrainings[P.runs[w.run].retraining].processes,
         gpu=lambda w: GPU * P.retrainings[P.runs[w.run].retraining].processes,
+        gpu_shares=lambda w: WHOLE_GPU * P.retrainings[P.runs[w.run].retraining].processes,
         cpus_per_task=lambda w: (P.threads + P.loaders) * P.retrainings[P.runs[w.run].retraining].processes,
         # At most a day, the limit of many partitions: a training that is stopped continues from its checkpoint.
         runtime=lambda w, attempt: min(720 * attempt, 1440),
@@ -53,6 +54,7 @@ rule evaluate:
     threads: P.threads
     resources:
         gpu=GPU,
+        gpu_shares=WHOLE_GPU,
         cpus_per_task=P.threads + P.loaders,
         runtime=lambda w, attempt: 120 * attempt,
         mem_mb=lambda w, attempt: 16000 * attempt,
