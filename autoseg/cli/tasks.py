@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_task_arguments(parser: argparse.ArgumentParser, protocol: str, exception: str = "") -> None:
-    """Add what makes a `Task`: the protocol that is taken where none is named, and what the help says besides."""
+    """Add what makes a `Task`; `protocol` is the default one, and `exception` is added to its help."""
     parser.set_defaults(usual_protocol=protocol)
     said = f"{protocol}; {exception}" if exception else protocol
     group = parser.add_argument_group("task")
@@ -58,7 +58,7 @@ def positive(text: str) -> int:
 
 
 def on_gpus(task: Task, count: int = 1, sharing: int = 1) -> AbstractContextManager[object]:
-    """Return a block in which the task has its GPUs to itself, or shares one; it waits for them. None on a CPU."""
+    """Return a block that waits for the GPUs of a task and then holds them; on a CPU it does nothing."""
     return nullcontext() if task.training.device == "cpu" else gpus.taken(count, sharing)
 
 

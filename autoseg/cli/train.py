@@ -85,7 +85,7 @@ def _become_torchrun(processes: int) -> None:
 
 
 def _end_with_torchrun() -> None:
-    """Have the system end this process when torchrun is killed: it would train on, on GPUs that others then take."""
+    """Let the system end this process when torchrun is killed; otherwise it would train on, on GPUs of other jobs."""
     if sys.platform == "linux":
         set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
