@@ -1,7 +1,7 @@
 """Locks on the GPUs of this machine: a GPU belongs to one process at a time, or to several small ones.
 
 A process holds a GPU by a lock (flock) on a file in the folder for temporary files, so the GPU is free again as soon as
-its process ends, also by a kill. The GPUs are those in CUDA_VISIBLE_DEVICES, or else those of nvidia-smi. No torch here.
+its process ends, also by a kill. The GPUs are those of CUDA_VISIBLE_DEVICES, or else of nvidia-smi. No torch here.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def description(sharing: int = 1) -> str:
 def _wait_for(names: Sequence[str], count: int, sharing: int) -> dict[str, list[int]]:
     """Return the locks of so many GPUs when all of them are held.
 
-    A waiting process holds no GPU, so two processes cannot wait for each other. Only one process tries at a time, and the
-    others form a queue, so that a job for two GPUs does not wait for ever behind jobs for one.
+    A waiting process holds no GPU, so two processes cannot wait for each other. Only one process tries at a time, and
+    the others form a queue, so that a job for two GPUs does not wait for ever behind jobs for one.
     """
     folder = _folder()
     line = folder / f"line-{zlib.crc32(','.join(sorted(names)).encode()):08x}"

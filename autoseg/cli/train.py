@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
     if args.processes < 1:
-        raise InputError(f"--processes {args.processes}: expected 1 or more.")
+        raise InputError(f"found {args.processes}", where="--processes", expected="1 or more")
     task = task_of(args)
     with on_gpus(task, args.processes):
         if "WORLD_SIZE" in os.environ:
