@@ -10,25 +10,25 @@ from types import ModuleType
 
 from autoseg.errors import InputError
 
-VARIABLE = "AUTOSEG_PLUGINS"  # names plugins as --plugin does
+VARIABLE = "AUTOSEG_PLUGINS"  # environment variable with the same meaning as --plugin
 
 
-def import_module(module: str, what: str) -> ModuleType:
-    """Import a user's module; those of the working directory are found too. `what` begins the sentence if it fails."""
+def import_module(module: str, where: str) -> ModuleType:
+    """Import a user's module, also from the working directory; `where` is that of the error if it fails."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise InputError(f"{what}: {error}; is it installed, or a file in this directory?") from None
+        raise InputError(str(error), where=where, expected="an installed module, or a file in this directory") from None
     except SyntaxError as error:
-        raise InputError(f"{what}: not readable as Python ({error}).") from None
+        raise InputError(f"not readable as Python ({error})", where=where) from None
 
 
 def hand_on(modules: Iterable[str]) -> None:
-    """Have every `autoseg` that this process starts load these plugins first.
+    """Set the environment so that every `autoseg` which this process starts loads these plugins first.
 
-    On a cluster each job of the pipeline reads the Snakefile again, and so does the same there.
+    On a cluster each job of the pipeline reads the Snakefile again, and so calls this again.
     """
     before = os.environ.get(VARIABLE, "").split()
     os.environ[VARIABLE] = " ".join(dict.fromkeys([*before, *modules]))
