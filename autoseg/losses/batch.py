@@ -76,7 +76,8 @@ class Loss(nn.Module):
         if self.check_labels:
             labels.checked(logits.shape[1], self.ignore_index)
         if any(buffer.device != logits.device for buffer in self.buffers()):
-            self.to(logits.device)
+            with torch.inference_mode(False):  # they may be used in training afterwards
+                self.to(logits.device)
         with torch.autocast(logits.device.type, enabled=False):
             return self.loss(logits, labels)
 

@@ -107,7 +107,7 @@ def build_loss(
     tensor(0.3333)
     """
     Conventions().replace(**changes)  # refuses misspelt ones also where no term takes them
-    common = {"ignore_index": ignore_index, "sync": sync, "check_labels": check_labels}
+    common: dict[str, Any] = {"ignore_index": ignore_index, "sync": sync, "check_labels": check_labels}
     terms: list[tuple[float, Loss]] = []
     for term in parse_loss(spec):
         if term.kind == "hand-made":

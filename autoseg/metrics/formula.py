@@ -237,7 +237,7 @@ class Formula:
         import torch
 
         values = self.per_class(sums)
-        measured = values == values  # noqa: PLR0124  # not NaN
+        measured = values == values  # not NaN
         if present is not None:
             measured = measured & present
         values = values.masked_fill(~measured, 0.0)

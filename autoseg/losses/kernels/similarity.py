@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from autoseg.losses.kernels.device_region import has_triton
+from autoseg.losses.kernels import device
+from autoseg.losses.kernels.device import has_triton, in_triton
 from autoseg.losses.kernels.planes import chunks, softmax_gradient
 
 RADIUS, SIGMA = 5, 1.5
@@ -97,7 +98,7 @@ def blur(x: Tensor) -> Tensor:
     """Return planes (..., H, W) under the Gaussian window; outside there are zeros."""
     if has_triton(x):
         return gaussian_blur(x.contiguous())
-    if x.is_cuda and not torch.compiler.is_compiling():
+    if device.on_gpu(x) and not torch.compiler.is_compiling():
         return _by_convolution(x)
     return _by_shifts(x)
 
@@ -123,19 +124,7 @@ def _by_convolution(x: Tensor) -> Tensor:
     return F.conv2d(x, window.transpose(2, 3), padding=(RADIUS, 0), groups=planes)
 
 
-@torch.library.custom_op("autoseg::gaussian_blur", mutates_args=())
+@in_triton("triton_blur", torch.empty_like)
 def gaussian_blur(x: Tensor) -> Tensor:
-    """Return what `blur` says, by Triton."""
+    """Return what `blur` says, as two launches of a Triton kernel."""
     return _by_shifts(x)
-
-
-@gaussian_blur.register_kernel("cuda")
-def _(x: Tensor) -> Tensor:
-    from autoseg.losses.kernels import triton_blur
-
-    return triton_blur.blur(x)
-
-
-@gaussian_blur.register_fake
-def _(x: Tensor) -> Tensor:
-    return torch.empty_like(x)

@@ -1,4 +1,4 @@
-"""A separable Gaussian blur in Triton; see `similarity.blur`."""
+"""A separable Gaussian blur in Triton; see `similarity.gaussian_blur`."""
 
 # mypy: ignore-errors
 
@@ -39,7 +39,7 @@ def _blur_kernel(
     tl.store(out + i, blurred, mask=i < total)
 
 
-def blur(x):
+def gaussian_blur(x):
     """Return contiguous planes (..., H, W) blurred along both axes."""
     height, width = x.shape[-2:]
     weights = {f"W{k}": WINDOW[k] for k in range(RADIUS + 1)}
