@@ -11,7 +11,8 @@ import torch.nn.functional as F
 
 from autoseg.errors import InputError
 from autoseg.losses.build import WeightedSumLoss, build_loss
-from autoseg.losses.hand_made import CrossEntropyLoss, closeness_to_boundary
+from autoseg.losses.hand_made import CrossEntropyLoss
+from autoseg.losses.labels import Labels
 from autoseg.losses.names import HAND_MADE, parse_loss
 from autoseg.losses.surrogate_loss import SurrogateLoss
 from tests.refusals import refused
@@ -113,11 +114,11 @@ def test_squared_dice_squares_the_probabilities():
 def test_dpce_weighs_boundaries_twice_and_the_farthest_pixel_once():
     labels = torch.zeros(1, 1, 9, dtype=torch.long)
     labels[..., 5:] = 1
-    weight = closeness_to_boundary(labels, 2)[0, 0]
+    weight = Labels(labels).closeness(2, 255)[0, 0]
     assert weight[4] == weight[5] == 1
     assert weight[0] == 0
     assert (weight[:4].diff() > 0).all()
-    assert closeness_to_boundary(torch.zeros(1, 4, 4, dtype=torch.long), 2).sum() == 0
+    assert Labels(torch.zeros(1, 4, 4, dtype=torch.long)).closeness(2, 255).sum() == 0
     logits, target = batch()
     ce, dpce = build_loss("ce")(logits, target), build_loss("dpce")(logits, target)
     assert ce < dpce < 2 * ce

@@ -107,11 +107,8 @@ def ratio(numerator: Tensor, denominator: Tensor, empty: float = math.nan) -> Te
 
     NaN, the default, means that a class cannot be measured; the mean over classes leaves it out or counts it as 0.
     """
-    import torch
-
-    some = denominator.abs() > 1e-8
-    quotient = numerator / torch.where(some, denominator, torch.ones_like(denominator))
-    return torch.where(some, quotient, torch.full_like(quotient, empty))
+    none = denominator.abs() <= 1e-8
+    return (numerator / denominator.masked_fill(none, 1.0)).masked_fill(none, empty)
 
 
 @dataclass(frozen=True)
@@ -241,10 +238,10 @@ class Formula:
         import torch
 
         values = self.per_class(sums)
-        measured = ~torch.isnan(values)
+        measured = values == values  # not NaN
         if present is not None:
             measured = measured & present
-        values = torch.where(measured, values, torch.zeros_like(values))
+        values = values.masked_fill(~measured, 0.0)
         weight = torch.ones_like(values) if self.weight is None else self.weight(sums)
         if conventions.absent != "zero":
             weight = weight * measured
