@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from autoseg.errors import InputError
 from autoseg.losses.labels import Labels
-from autoseg.metrics.counts import check_ignore_index
+from autoseg.metrics.counts import IgnoreIndex, check_ignore_index, check_void_is_no_class
 
 
 def ranks(sync: bool, group: Any = None) -> int:
@@ -49,7 +49,8 @@ class Loss(nn.Module):
     """A loss of logits (N, C, H, W), with C = 1 for binary ones, and labels (N, H, W): `loss(logits, target)`.
 
     Args:
-        ignore_index: the label of void pixels; None: there are none.
+        ignore_index: the label of void pixels; None: there are none; "auto": 255, but labels of two classes that hold
+            255 and no 1 (a mask of 0 and 255), and more than 255 classes, are refused.
         sync: in distributed training, normalise over the batches of all ranks (of the process group `group`). The
             gradient is scaled so that averaging over ranks, as DistributedDataParallel does, gives that of the whole.
         check_labels: check the labels of every batch on a GPU too, which waits for it. Else a label that is no class's
@@ -60,10 +61,11 @@ class Loss(nn.Module):
     """
 
     def __init__(
-        self, ignore_index: int | None = 255, *, sync: bool = False, group: Any = None, check_labels: bool = False
+        self, ignore_index: IgnoreIndex = "auto", *, sync: bool = False, group: Any = None, check_labels: bool = False
     ) -> None:
         super().__init__()
         self.ignore_index = check_ignore_index(ignore_index)
+        self.guarded = isinstance(ignore_index, str)
         self.sync, self.group, self.check_labels = sync, group, check_labels
 
     def extra_repr(self) -> str:
@@ -79,7 +81,13 @@ class Loss(nn.Module):
             with torch.inference_mode(False):  # they may be used in training afterwards
                 self.to(logits.device)
         with torch.autocast(logits.device.type, enabled=False):
-            return self.loss(logits, labels)
+            value = self.loss(logits, labels)
+            return self._guard(value, labels, logits.shape[1]) if self.guarded else value
+
+    def _guard(self, value: Tensor, labels: Labels, classes: int) -> Tensor:
+        """Refuse labels of which nobody said whether 255 is void; on a GPU the loss is NaN then."""
+        check_void_is_no_class(classes)
+        return value if classes > 2 else labels.doubt(value)
 
     def loss(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return the loss of logits of two classes or more, and labels on their device."""

@@ -16,13 +16,14 @@ from autoseg.losses.names import parse_loss
 from autoseg.losses.surrogate_loss import SurrogateLoss
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.counts import IgnoreIndex
 
 
 class WeightedSumLoss(Loss):
     """A weighted sum of losses, such as the paper's "mIoU + BIoU"; what they derive from the labels is made once."""
 
     def __init__(self, terms: Sequence[tuple[float, Loss]]) -> None:
-        super().__init__()
+        super().__init__(terms[0][1].ignore_index)  # each term guards its own
         self.weights = [float(weight) for weight, _ in terms]
         self.losses = nn.ModuleList([loss for _, loss in terms])
 
@@ -76,7 +77,7 @@ _HAND_MADE: Mapping[str, tuple[Callable[..., Loss], dict[str, Any]]] = {
 def build_loss(
     spec: str,
     *,
-    ignore_index: int | None = 255,
+    ignore_index: IgnoreIndex = "auto",
     class_counts: Sequence[int] | None = None,
     searched: Mapping[str, str] | None = None,
     conventions: Conventions | None = None,
@@ -93,7 +94,7 @@ def build_loss(
             authors' code computes them; "naive:METRIC" (a surrogate without parameters), "published:NAME",
             "searched:SEARCH", the path of a surrogate.json; or a sum of such, with weights: "published:mIoU + 0.5 *
             published:BIoU" (spaces around the plus).
-        ignore_index: the label of void pixels.
+        ignore_index: the label of void pixels, see `autoseg.losses.batch.Loss`.
         class_counts: pixels of each class in the training set, which "wce" and "wce-release" need.
         searched: for "searched:SEARCH", the surrogate.json of each search by its name.
         conventions: of the metrics, from which those of "naive:METRIC" are made; None: VOC's.

@@ -77,7 +77,7 @@ def as_python(spec: str) -> str:
         "".join(lines)
         .replace("ABOUT", about)
         .replace("VERSION", __version__)
-        .replace("from typing import Any\n", IMPORTS)
+        .replace("from typing import Any, Literal\n", IMPORTS)
         .replace("\n\n# SOURCES\n", f"\n{sources}\n")
         .replace("TERMS: list[dict[str, Any]] = []", f"TERMS: list[dict[str, Any]] = {literal}")
     )

@@ -25,6 +25,7 @@ from autoseg.losses.kernels.tables import ROW, Shaped, table
 from autoseg.losses.labels import NO_VOID, Labels
 from autoseg.metrics import formula as formulas
 from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.counts import IgnoreIndex
 from autoseg.metrics.formula import Formula
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ class FormulaLoss(Loss):
         curves: Mapping[str, Curve],
         pieces: int,
         conventions: Conventions,
-        ignore_index: int | None = 255,
+        ignore_index: IgnoreIndex = "auto",
         *,
         sync: bool = False,
         group: Any = None,

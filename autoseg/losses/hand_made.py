@@ -22,6 +22,7 @@ from autoseg.losses.formula_loss import FormulaLoss
 from autoseg.losses.kernels.similarity import Dissimilarity
 from autoseg.losses.labels import Labels
 from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.counts import IgnoreIndex
 from autoseg.metrics.formula import Formula, ratio
 
 
@@ -50,7 +51,7 @@ class _PixelLoss(_HandMade):
 
     def __init__(
         self,
-        ignore_index: int | None = 255,
+        ignore_index: IgnoreIndex = "auto",
         *,
         mean_over: Literal["valid", "all"] = "valid",
         **common: Any,
@@ -88,7 +89,7 @@ class CrossEntropyLoss(_PixelLoss):
 
     def __init__(
         self,
-        ignore_index: int | None = 255,
+        ignore_index: IgnoreIndex = "auto",
         *,
         class_counts: Sequence[int] | None = None,
         mean_over: Literal["valid", "all"] = "valid",
@@ -165,7 +166,7 @@ _SQUARE = Curve([Piece(u0=0, v0=0, a=0, b=1, c=0, d=1)], 0.0, 1.0)  # g(p) = p^2
 class DiceLoss(FormulaLoss):
     """Dice loss: 1 - the mean over classes in the batch of 2 sum(p y) / (sum p + sum y); squared: sum p^2 (V-Net)."""
 
-    def __init__(self, ignore_index: int | None = 255, *, squared: bool = False, **common: Any) -> None:
+    def __init__(self, ignore_index: IgnoreIndex = "auto", *, squared: bool = False, **common: Any) -> None:
         curves = {"square": _SQUARE} if squared else {}
         operands = {"size": ("square" if squared else None, None)}
         super().__init__(_DICE, operands, curves, 1, Conventions(absent="skip"), ignore_index, **common)

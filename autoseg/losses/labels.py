@@ -78,6 +78,13 @@ class Labels:
         """Return the loss, or NaN if a label is no class's."""
         return loss if self.eager else loss * self.safe(classes, void)[1].to(loss.dtype)
 
+    def doubt(self, loss: Tensor) -> Tensor:
+        """Return the loss of two classes, unless 255 may be the foreground: then refuse, or on a GPU return NaN."""
+        if self.eager:
+            counts.check_void_is_no_foreground(self.checked(2, counts.USUAL_VOID))
+            return loss
+        return torch.where(_doubtful(self.target), torch.nan, loss)
+
     @_once
     def edges(self, classes: int, void: int | None, mask_void: bool) -> Tensor:
         """Return where a pixel of a class has another label in its 3x3 window; with `mask_void`, void is none."""
@@ -129,6 +136,11 @@ class Labels:
         return torch.from_numpy(maps)
 
 
+def _doubtful(target: Tensor) -> Tensor:
+    """Return, on the device, whether labels of two classes hold 255 and no 1."""
+    return (target == counts.USUAL_VOID).any() & ~(target == 1).any()
+
+
 class LabelWatch:
     """Remembers the least and the greatest label of many batches on their device, without waiting for it.
 
@@ -139,13 +151,18 @@ class LabelWatch:
     autoseg.errors.InputError: target: holds labels 21; expected 0..20 or 255 (void).
     """
 
-    def __init__(self, num_classes: int, ignore_index: int | None = 255) -> None:
-        self.num_classes, self.ignore_index = num_classes, ignore_index
+    def __init__(self, num_classes: int, ignore_index: counts.IgnoreIndex = "auto") -> None:
+        self.num_classes, self.ignore_index = num_classes, counts.check_ignore_index(ignore_index)
         self.extremes: Tensor | None = None
+        self.guarded = isinstance(ignore_index, str) and num_classes == 2
+        self.doubtful: Tensor | None = None
 
     def see(self, target: Tensor) -> None:
         """Take in the labels of a batch."""
         labels = target.long()
+        if self.guarded:
+            doubtful = _doubtful(labels)
+            self.doubtful = doubtful if self.doubtful is None else self.doubtful | doubtful
         if self.ignore_index is not None:
             labels = labels.masked_fill(labels == self.ignore_index, 0)
         extremes = torch.stack(torch.aminmax(labels)) if labels.numel() else labels.new_zeros(2)
@@ -156,3 +173,5 @@ class LabelWatch:
         """Say what is wrong with the labels seen, as an InputError. Waits for the device."""
         if self.extremes is not None:
             counts.label_map(self.extremes.view(1, 1, -1), self.num_classes, self.ignore_index, "target")
+        if self.doubtful is not None and bool(self.doubtful):
+            raise counts.not_foreground()

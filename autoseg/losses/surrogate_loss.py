@@ -12,6 +12,7 @@ from autoseg.losses.published import published
 from autoseg.losses.surrogate import Surrogate
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Absent
+from autoseg.metrics.counts import IgnoreIndex
 
 
 class SurrogateLoss(FormulaLoss):
@@ -50,7 +51,7 @@ class SurrogateLoss(FormulaLoss):
         metric: str | Surrogate,
         theta: Sequence[float] | None = None,
         family: str = "bezier",
-        ignore_index: int | None = 255,
+        ignore_index: IgnoreIndex = "auto",
         *,
         control_points: Sequence[float] | None = None,
         layout: str | None = None,
@@ -113,7 +114,7 @@ class SurrogateLoss(FormulaLoss):
         cls,
         path: str | os.PathLike[str],
         *,
-        ignore_index: int | None = 255,
+        ignore_index: IgnoreIndex = "auto",
         has_background: bool = True,
         sync: bool = False,
         check_labels: bool = False,
@@ -132,7 +133,7 @@ class SurrogateLoss(FormulaLoss):
         cls,
         name: str,
         *,
-        ignore_index: int | None = 255,
+        ignore_index: IgnoreIndex = "auto",
         has_background: bool = True,
         sync: bool = False,
         **changes: Any,

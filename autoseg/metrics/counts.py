@@ -10,7 +10,7 @@ into one boolean map. A label can be a bit of an integer, so one running OR dila
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,9 @@ from autoseg.metrics.conventions import Conventions
 
 Labels = Any  # numpy array, torch tensor, or what numpy turns into one
 Counts = dict[str, Tensor]
+IgnoreIndex = int | None | Literal["auto"]
 BITS = 32  # classes dilated at once
+USUAL_VOID = 255  # what "auto" takes for void
 LABELS = "integer class labels"
 
 
@@ -73,9 +75,36 @@ def differs(labels: Tensor, value: int) -> Tensor:
     return (labels ^ value).bool()
 
 
-def check_ignore_index(ignore_index: int | None) -> int | None:
-    """Return the label of void as an int, or None."""
-    return None if ignore_index is None else whole_number(ignore_index, "ignore_index", least=None)
+def check_ignore_index(ignore_index: IgnoreIndex) -> int | None:
+    """Return the label of void as an int, or None; "auto" is 255, whose use the functions below then guard."""
+    if ignore_index is None or (isinstance(ignore_index, str) and ignore_index == "auto"):
+        return None if ignore_index is None else USUAL_VOID
+    return whole_number(ignore_index, "ignore_index", least=None)
+
+
+def check_void_is_no_class(num_classes: int) -> None:
+    """Refuse so many classes that 255, taken for void because nobody said otherwise, is one of them."""
+    if num_classes > USUAL_VOID:
+        raise InputError(
+            f"with {num_classes} classes, {USUAL_VOID} may be void or a class",
+            where="ignore_index",
+            expected="the label of void, or None if there is none",
+        )
+
+
+def check_void_is_no_foreground(labels: Tensor) -> None:
+    """Refuse labels of two classes (2 for void) with void but without a 1: most likely a mask of 0 and 255."""
+    if not differs(labels, 2).all() and not (labels == 1).any():
+        raise not_foreground()
+
+
+def not_foreground() -> InputError:
+    """Return the error of two classes' labels that are 0 and 255 alone."""
+    return InputError(
+        f"holds no label but 0 and {USUAL_VOID}, which may be void or the foreground",
+        where="target",
+        cure=f"give `(target > 0).long()` if {USUAL_VOID} is the foreground, else say ignore_index={USUAL_VOID}",
+    )
 
 
 # ---- Counting ------------------------------------------------------------------------------------------------------

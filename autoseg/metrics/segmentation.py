@@ -12,7 +12,17 @@ from torch import Tensor
 from autoseg.errors import InputError, whole_number
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Absent, Conventions, named_conventions
-from autoseg.metrics.counts import Counts, Labels, check_ignore_index, count, kernel_sums, label_map
+from autoseg.metrics.counts import (
+    Counts,
+    IgnoreIndex,
+    Labels,
+    check_ignore_index,
+    check_void_is_no_class,
+    check_void_is_no_foreground,
+    count,
+    kernel_sums,
+    label_map,
+)
 from autoseg.metrics.formula import METRICS, Formula
 
 
@@ -21,7 +31,8 @@ class SegmentationMetrics:
 
     Args:
         num_classes: labels are 0 .. num_classes - 1.
-        ignore_index: the label of void pixels, which belong to no class in either map; None: there are none.
+        ignore_index: the label of void pixels, which belong to no class in either map; None: there are none; "auto":
+            255, but targets of two classes that hold 255 and no 1, and more than 255 classes, are refused.
         tolerance, boundary_radius, drop_background, mask_void, absent: see `autoseg.metrics.conventions.Conventions`.
             The defaults are the settings for PASCAL VOC; `SegmentationMetrics.preset("cityscapes", 19)` has those for
             Cityscapes.
@@ -43,7 +54,7 @@ class SegmentationMetrics:
     def __init__(
         self,
         num_classes: int,
-        ignore_index: int | None = 255,
+        ignore_index: IgnoreIndex = "auto",
         tolerance: int = 5,
         boundary_radius: int = 5,
         drop_background: bool = True,
@@ -54,6 +65,9 @@ class SegmentationMetrics:
     ) -> None:
         self.num_classes = whole_number(num_classes, "num_classes", least=1)
         self.ignore_index = check_ignore_index(ignore_index)
+        self.guarded = isinstance(ignore_index, str)
+        if self.guarded:
+            check_void_is_no_class(self.num_classes)
         self.conventions = Conventions().replace(
             tolerance=tolerance,
             boundary_radius=boundary_radius,
@@ -94,6 +108,8 @@ class SegmentationMetrics:
             InputError: (a ValueError) on wrong shapes, types or labels; the counts are then as they were.
         """
         target = label_map(target, self.num_classes, self.ignore_index, "target")
+        if self.guarded and self.num_classes == 2:
+            check_void_is_no_foreground(target)
         pred = label_map(pred, self.num_classes, self.ignore_index, "pred")
         if pred.shape != target.shape:
             raise InputError(
