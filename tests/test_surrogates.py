@@ -503,7 +503,7 @@ LOGITS, TARGET = torch.zeros(1, 3, 4, 4), torch.zeros(1, 4, 4).long()
         (lambda: SurrogateLoss("mIoU", tolerance=-2), "tolerance", "-2"),
         (lambda: SurrogateLoss("mIoU", absent="maybe"), "absent", "'maybe'"),
         (lambda: SurrogateLoss("mIoU")(torch.zeros(2, 3, 4), torch.zeros(2, 4)), "logits", "(2, 3, 4)"),
-        (lambda: SurrogateLoss("mIoU")(LOGITS, TARGET.float()), "target", "torch.float32"),
+        (lambda: SurrogateLoss("mIoU")(LOGITS, TARGET + 0.5), "target", "no whole number"),
         (lambda: SurrogateLoss("mIoU")(LOGITS.long(), TARGET), "logits", "torch.int64"),
         (lambda: SurrogateLoss("mIoU")(LOGITS, torch.zeros(1, 4, 5).long()), "target", "(1, 4, 5)"),
         (lambda: SurrogateLoss("mIoU")(LOGITS, TARGET + 3), "target", "labels 3"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from autoseg import SegmentationMetrics, build_loss
+from autoseg import SegmentationMetrics, SurrogateLoss, build_loss
 from autoseg.cli import main
 from autoseg.errors import InputError
 from autoseg.losses.labels import LabelWatch
@@ -89,3 +89,94 @@ def test_the_exported_file_refuses_a_mask_of_0_and_255_and_wrong_labels(exported
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # where values may not be looked at
     assert exported.Loss()(logits, MASK).isnan()
     assert exported.Loss()(logits, (MASK > 0).long()).isfinite()
+
+
+# ---- Forms of targets ----------------------------------------------------------------------------------------------
+
+
+class Noted(torch.Tensor):
+    """A tensor that carries notes, as MONAI's MetaTensor does."""
+
+
+def batch(channels: int, classes: int):
+    generator = torch.Generator().manual_seed(channels)
+    target = torch.randint(0, classes, (2, 3, 4), generator=generator).repeat_interleave(3, 1).repeat_interleave(3, 2)
+    target[0, 0, :4] = 255
+    return torch.randn(2, channels, 9, 12, generator=generator, dtype=torch.float64), target
+
+
+FORMS = {
+    "channel": lambda t: t.unsqueeze(1),
+    "float": lambda t: t.double(),
+    "float channel": lambda t: t.unsqueeze(1).float(),
+    "uint8": lambda t: t.to(torch.uint8),
+    "noted": lambda t: t.as_subclass(Noted),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["published:mIoU", "published:BF1", "dice", "ce", "dpce"])
+@pytest.mark.parametrize("gpu", [False, True])
+def test_every_form_of_labels_gives_the_same_loss(form, name, gpu):
+    for channels, classes in ((1, 2), (4, 4)):
+        logits, target = batch(channels, classes)
+        loss = build_loss(name)
+        values = []
+        for x, y in ((logits, target), (logits.as_subclass(Noted), FORMS[form](target))):
+            x = x.detach().requires_grad_()
+            if gpu:
+                with as_on_a_gpu(triton=False):
+                    value = loss(x, y)
+            else:
+                value = loss(x, y)
+            assert type(value) is torch.Tensor
+            value.backward()
+            values.append((value.detach(), x.grad.as_subclass(torch.Tensor)))
+        torch.testing.assert_close(values[0], values[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_labels_gives_the_same_metrics(form):
+    logits, target = batch(4, 4)
+    one, other = SegmentationMetrics(4), SegmentationMetrics(4)
+    one.update(logits.argmax(1), target)
+    other.update(FORMS[form](logits.argmax(1)), FORMS[form](target))
+    assert one.compute() == other.compute()
+    bools = SegmentationMetrics(2)
+    bools.update((target.numpy() > 1).astype(np.float32), target > 1)
+    assert bools.compute()["mIoU"] == 1
+
+
+def test_a_float_that_is_no_whole_number_is_refused_and_nan_on_a_gpu():
+    logits, target = batch(1, 2)
+    target = target.float() + 0.25
+    with pytest.raises(InputError, match="no whole number"):
+        build_loss("published:mIoU")(logits, target)
+    with as_on_a_gpu(triton=False):
+        assert build_loss("published:mIoU")(logits, target).isnan()
+
+
+@pytest.mark.parametrize(
+    ("shape", "call"),
+    [
+        ((2, 9, 12, 1), "target.squeeze(-1).long()"),
+        ((2, 3, 9, 12), "target.argmax(1)"),
+        ((2, 18, 24), "F.interpolate(logits, (18, 24)"),
+        ((2, 1, 18, 24), "F.interpolate(logits, (18, 24)"),
+    ],
+)
+def test_a_wrong_shape_is_answered_with_the_call_that_works(shape, call, exported):
+    logits, _ = batch(4, 4)
+    target = torch.zeros(shape, dtype=torch.long)
+    with pytest.raises(InputError) as error:
+        build_loss("dice")(logits, target)
+    assert call in error.value.cure
+    with pytest.raises(ValueError, match=r"target.squeeze\(1\).long\(\)"):
+        exported.Loss()(logits, target)
+
+
+def test_the_exported_file_takes_a_channel_and_does_not_broadcast_it(exported):
+    logits, target = batch(1, 2)
+    ours = SurrogateLoss.published("mIoU")(logits, target)
+    for form in ("channel", "float channel", "float"):
+        torch.testing.assert_close(exported.Loss()(logits, FORMS[form](target)), ours)

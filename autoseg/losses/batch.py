@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from autoseg.errors import InputError
-from autoseg.losses.labels import Labels
+from autoseg.losses.kernels.device import eager_on_cpu
+from autoseg.losses.labels import NO_VOID, Labels
 from autoseg.metrics.counts import IgnoreIndex, check_ignore_index, check_void_is_no_class
+from autoseg.metrics.targets import LABELS, call_that_works, check_whole, stripped
 
 
 def ranks(sync: bool, group: Any = None) -> int:
@@ -27,26 +29,56 @@ def sum_over_ranks(local: Tensor, group: Any) -> Tensor:
 
 def check_batch(logits: Tensor, target: Tensor | Labels) -> tuple[Tensor, Labels]:
     """Check types and shapes; return logits of two classes or more, and labels on their device."""
+    logits = check_logits(logits)
+    given = target.target if isinstance(target, Labels) else target
+    labels = label_maps(given, (logits.shape[0], *logits.shape[2:]))
+    if logits.shape[1] == 1:  # softmax of (0, z) is (1 - p, p) with p = sigmoid(z)
+        logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
+    if isinstance(target, Labels) and labels is given and labels.device == logits.device:
+        return logits, target
+    return logits, Labels(labels.to(logits.device))
+
+
+def check_logits(logits: Tensor) -> Tensor:
+    """Check the type and shape of logits; return a plain tensor."""
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         found = getattr(logits, "dtype", type(logits))
         raise InputError(f"found {found}", where="logits", expected="a tensor of floats")
     if logits.ndim != 4 or 0 in logits.shape[1:]:
         raise InputError(f"has shape {tuple(logits.shape)}", where="logits", expected="(N, C, H, W)")
-    labels = target.target if isinstance(target, Labels) else target
-    if not isinstance(labels, Tensor) or labels.is_floating_point():
-        found = getattr(labels, "dtype", type(labels))
-        raise InputError(f"found {found}", where="target", expected="a tensor of integer labels")
-    if labels.shape != (shape := (logits.shape[0], *logits.shape[2:])):
-        raise InputError(f"has shape {tuple(labels.shape)}", where="target", expected=f"{shape}, as the logits have")
-    if logits.shape[1] == 1:  # softmax of (0, z) is (1 - p, p) with p = sigmoid(z)
-        logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
-    if isinstance(target, Labels) and labels.device == logits.device:
-        return logits, target
-    return logits, Labels(labels.to(logits.device))
+    return stripped(logits)
+
+
+def label_maps(target: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return labels of a shape (N, H, W); they may have a channel, (N, 1, H, W), or be floats that are whole numbers.
+
+    On a GPU a float that is no whole number becomes a label that is no class's.
+    """
+    if not isinstance(target, Tensor) or target.is_complex():
+        raise InputError(f"found {getattr(target, 'dtype', type(target))}", where="target", expected=LABELS)
+    labels = stripped(target)
+    if labels.ndim == len(shape) + 1 and labels.shape[1] == 1:
+        labels = labels.squeeze(1)
+    if labels.shape != shape:
+        raise InputError(
+            f"has shape {tuple(target.shape)}",
+            where="target",
+            expected=f"{shape}, as the logits have",
+            cure=call_that_works("target", tuple(target.shape), shape),
+        )
+    if not labels.is_floating_point():
+        return labels
+    floats, labels = labels, labels.long()
+    if eager_on_cpu(floats):
+        check_whole(floats, labels, "target")
+        return labels
+    return torch.where(floats == labels, labels, NO_VOID)
 
 
 class Loss(nn.Module):
     """A loss of logits (N, C, H, W), with C = 1 for binary ones, and labels (N, H, W): `loss(logits, target)`.
+
+    Labels are whole numbers of any type, floats and bool included, and may be (N, 1, H, W).
 
     Args:
         ignore_index: the label of void pixels; None: there are none; "auto": 255, but labels of two classes that hold

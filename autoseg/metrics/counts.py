@@ -18,32 +18,42 @@ from torch import Tensor
 
 from autoseg.errors import InputError, whole_number
 from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.targets import LABELS, check_whole, stripped
 
 Labels = Any  # numpy array, torch tensor, or what numpy turns into one
 Counts = dict[str, Tensor]
 IgnoreIndex = int | None | Literal["auto"]
 BITS = 32  # classes dilated at once
 USUAL_VOID = 255  # what "auto" takes for void
-LABELS = "integer class labels"
 
 
 # ---- Label maps ----------------------------------------------------------------------------------------------------
 
 
 def label_map(labels: Labels, num_classes: int, ignore_index: int | None, what: str) -> Tensor:
-    """Check a label map and return it as (N, H, W), in the smallest type, with `num_classes` for void."""
+    """Check a label map and return it as (N, H, W), in the smallest type, with `num_classes` for void.
+
+    It may be (H, W), (N, H, W) or (N, 1, H, W), of whole numbers of any type.
+    """
     if not isinstance(labels, Tensor):
         try:
             array = np.asarray(labels)
         except ValueError as error:
             raise InputError(f"is not an array ({error})", where=what, expected=LABELS) from None
-        if array.dtype.kind not in "iub":
+        if array.dtype.kind not in "iubf":
             raise InputError(f"has dtype {array.dtype}", where=what, expected=LABELS)
         labels = torch.from_numpy(np.require(array, requirements=["C", "W"]))
-    if labels.is_floating_point() or labels.is_complex():
+    labels = stripped(labels).detach()
+    if labels.is_complex():
         raise InputError(f"has dtype {labels.dtype}", where=what, expected=LABELS)
+    if labels.ndim == 4 and labels.shape[1] == 1:
+        labels = labels.squeeze(1)
+    if labels.is_floating_point():
+        floats, labels = labels, labels.long()
+        check_whole(floats, labels, what)
     if labels.ndim not in (2, 3) or 0 in labels.shape[-2:]:
-        raise InputError(f"has shape {tuple(labels.shape)}", where=what, expected="(H, W) or (N, H, W)")
+        cure = f"give `{what}.argmax(1)` of scores or one-hot maps" if labels.ndim == 4 else ""
+        raise InputError(f"has shape {tuple(labels.shape)}", where=what, expected="(H, W) or (N, H, W)", cure=cure)
     if labels.dtype == torch.bool:
         labels = labels.to(torch.uint8)
     elif labels.dtype in (torch.uint16, torch.uint32, torch.uint64):

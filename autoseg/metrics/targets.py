@@ -1,0 +1,48 @@
+"""Forms in which people have labels, turned into one: a plain tensor of whole numbers, (N, ...) without a channel."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from autoseg.errors import InputError
+
+LABELS = "integer class labels"
+
+
+def stripped(x: Tensor) -> Tensor:
+    """Return a tensor of a class that only carries notes, such as MONAI's MetaTensor, as a plain one; gradients flow.
+
+    Classes that compute for themselves (DTensor, those of compilers) stay as they are.
+    """
+    kind = type(x)
+    if kind is Tensor or kind is nn.Parameter or kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:
+        return x
+    return x.as_subclass(Tensor)
+
+
+def check_whole(floats: Tensor, labels: Tensor, where: str) -> None:
+    """Refuse floats that are not the whole numbers `labels`."""
+    if not bool((floats == labels).all()):
+        found = floats[floats != labels].flatten()[0].item()
+        cure = f"give `{where}.argmax(1)` of scores or one-hot maps, `{where} > 0.5` of binary probabilities"
+        raise InputError(f"holds {found:g}, no whole number", where=where, expected=LABELS, cure=cure)
+
+
+def call_that_works(name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """Return, for an error, the call that makes labels of the wanted shape (N, ...), or "".
+
+    >>> call_that_works("target", (2, 8, 9, 1), (2, 8, 9))
+    'give `target.squeeze(-1).long()`'
+    """
+    if found == (wanted[0], 1, *wanted[1:]):
+        return f"give `{name}.squeeze(1).long()`"
+    if found == (*wanted, 1):
+        return f"give `{name}.squeeze(-1).long()`"
+    if len(found) == len(wanted) + 1 and (found[0], *found[2:]) == wanted:
+        return f"give `{name}.argmax(1)` of one-hot maps"
+    if (1, *found) == wanted:
+        return f"give `{name}.unsqueeze(0)`"
+    if len(found) in (len(wanted), len(wanted) + 1) and found[0] == wanted[0] and name == "target":
+        mode = "trilinear" if len(wanted) == 4 else "bilinear"
+        return f'resize the logits: `F.interpolate(logits, {found[1 - len(wanted) :]}, mode="{mode}")`'
+    return ""
