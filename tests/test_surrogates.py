@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoseg.errors import InputError
-from autoseg.losses.batch import check_batch
 from autoseg.losses.build import build_loss
 from autoseg.losses.curves import CurveSpace
 from autoseg.losses.published import PUBLISHED
 from autoseg.losses.surrogate import Surrogate
 from autoseg.losses.surrogate_loss import SurrogateLoss
+from autoseg.losses.targets import check_batch
 from autoseg.metrics import formula
 from autoseg.metrics.formula import METRICS, Formula, ratio
 from autoseg.metrics.segmentation import SegmentationMetrics
@@ -104,7 +104,7 @@ def both_ways(loss, logits, target):
     results = []
     for by_kernel in (True, False):
         x = logits.detach().clone().requires_grad_()
-        checked, labels = check_batch(x, target)
+        checked, labels = check_batch(x, target, 255)
         value = loss(x, target) if by_kernel else loss._formula_loss(checked, labels)
         value.backward()
         results.append((value.detach(), x.grad))

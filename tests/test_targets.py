@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -180,3 +181,114 @@ def test_the_exported_file_takes_a_channel_and_does_not_broadcast_it(exported):
     ours = SurrogateLoss.published("mIoU")(logits, target)
     for form in ("channel", "float channel", "float"):
         torch.testing.assert_close(exported.Loss()(logits, FORMS[form](target)), ours)
+
+
+# ---- Modes ---------------------------------------------------------------------------------------------------------
+
+REGION = ["mIoU", "FWIoU", "mAcc", "gAcc"]
+ALL = [*(f"published:{name}" for name in (*REGION, "BIoU", "BF1")), "ce", "dice", "lovasz", "dpce", "ssim"]
+
+
+def value_and_gradient(loss, logits, target):
+    x = logits.detach().clone().requires_grad_()
+    value = loss(x, target)
+    value.backward()
+    return value.detach(), x.grad
+
+
+@pytest.mark.parametrize("name", [*ALL, "published:mIoU + 0.5 * ce"])
+@pytest.mark.parametrize("gpu", [False, True])
+def test_binary_multilabel_of_one_class_and_two_classes_agree(name, gpu):
+    z, target = batch(1, 2)
+    both = torch.cat([torch.zeros_like(z), z], 1)
+    with as_on_a_gpu(triton=False) if gpu else nullcontext():
+        binary, d_binary = value_and_gradient(build_loss(name, mode="binary"), z, target)
+        multilabel, d_multilabel = value_and_gradient(build_loss(name, mode="multilabel"), z, target.unsqueeze(1))
+        two, d_two = value_and_gradient(build_loss(name, mode="multiclass"), both, target)
+    torch.testing.assert_close((binary, d_binary), (multilabel, d_multilabel), rtol=0, atol=1e-6)
+    torch.testing.assert_close((binary, d_binary), (two, d_two[:, 1:]), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["published:mIoU", "published:BF1", "ce", "published:mIoU + 0.5 * ce"])
+def test_a_multilabel_loss_is_the_mean_of_its_channels(name):
+    z, _ = batch(3, 2)
+    target = torch.stack([batch(channel, 2)[1] for channel in (1, 2, 3)], 1)
+    alone = [build_loss(name, mode="binary")(z[:, c : c + 1], target[:, c]) for c in range(3)]
+    torch.testing.assert_close(build_loss(name, mode="multilabel")(z, target), torch.stack(alone).mean())
+    compiled = torch.compile(build_loss(name, mode="multilabel"), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(z, target.float()), torch.stack(alone).mean(), rtol=0, atol=1e-6)
+
+
+def test_multilabel_void_has_no_influence_and_a_mask_of_0_and_255_is_refused():
+    z, _ = batch(2, 2)
+    target = torch.stack([batch(channel, 2)[1] for channel in (1, 2)], 1)
+    loss = build_loss("published:mIoU", mode="multilabel")
+    changed = z.masked_fill(target == 255, 9.0)
+    torch.testing.assert_close(loss(z, target), loss(changed, target))
+    with pytest.raises(InputError, match="foreground"):
+        loss(z, target.masked_fill(target == 1, 255))
+    target[:, 0] = target[:, 0].masked_fill(target[:, 0] == 1, 0)  # one channel without foreground
+    assert loss(z, target).isfinite()
+
+
+def one_hot(target: torch.Tensor, classes: int) -> torch.Tensor:
+    return torch.nn.functional.one_hot(target.masked_fill(target == 255, classes), classes + 1).movedim(-1, 1)[:, :-1]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_one_hot_equals_labels(name):
+    logits, target = batch(4, 4)
+    expected = value_and_gradient(build_loss(name), logits, target)
+    maps = one_hot(target, 4)
+    for form in (maps, maps.bool(), maps.double(), maps.masked_fill((target == 255).unsqueeze(1), 255)):
+        torch.testing.assert_close(value_and_gradient(build_loss(name), logits, form), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", [*(f"published:{name}" for name in REGION), "dice", "published:mIoU + 0.5 * dice"])
+def test_soft_targets_by_the_formula_equal_labels_where_they_are_hard(name):
+    logits, target = batch(4, 4)
+    expected = value_and_gradient(build_loss(name), logits, target)
+    maps = one_hot(target, 4).double().masked_fill((target == 255).unsqueeze(1), 255)
+    with as_on_a_gpu(triton=False):  # where floats are always taken for soft
+        found = value_and_gradient(build_loss(name), logits, maps)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    soft = (0.9 * maps + 0.025).masked_fill((target == 255).unsqueeze(1), 255)
+    near = build_loss(name)(logits, soft)
+    assert near.isfinite()
+    assert near != expected[0]
+    with pytest.raises(InputError, match="outside"):
+        build_loss(name)(logits, soft + 0.5)
+
+
+@pytest.mark.parametrize(
+    ("mode", "logits", "target", "where"),
+    [
+        ("binary", (2, 2, 4, 4), (2, 4, 4), "logits"),
+        ("multiclass", (2, 1, 4, 4), (2, 4, 4), "logits"),
+        ("multilabel", (2, 3, 4, 4), (2, 4, 4), "target"),
+        ("smp", (2, 3, 4, 4), (2, 4, 4), "mode"),
+    ],
+)
+def test_a_mode_that_does_not_fit_is_refused(mode, logits, target, where):
+    with pytest.raises(InputError) as error:
+        build_loss("published:mIoU", mode=mode)(torch.zeros(logits), torch.zeros(target).long())
+    assert error.value.where == where
+
+
+@pytest.mark.parametrize("name", ["published:BIoU", "published:BF1", "ce"])
+def test_soft_targets_are_refused_where_boundaries_are_needed(name):
+    with pytest.raises(InputError, match=r"target.argmax\(1\)"):
+        build_loss(name)(torch.zeros(1, 2, 4, 4), torch.full((1, 2, 4, 4), 0.5))
+
+
+# ---- Volumes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_volume_of_depth_1_equals_its_slice(name, gpu):
+    logits, target = batch(4, 4)
+    with as_on_a_gpu(triton=False) if gpu else nullcontext():
+        expected = value_and_gradient(build_loss(name), logits, target)
+        value, gradient = value_and_gradient(build_loss(name), logits.unsqueeze(2), target.unsqueeze(1))
+    torch.testing.assert_close((value, gradient.squeeze(2)), expected, rtol=0, atol=0)

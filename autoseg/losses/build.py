@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from autoseg.losses.hand_made import CrossEntropyLoss, DiceLoss, DPCELoss, Lovas
 from autoseg.losses.labels import Labels
 from autoseg.losses.names import parse_loss
 from autoseg.losses.surrogate_loss import SurrogateLoss
+from autoseg.losses.targets import Mode
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions
 from autoseg.metrics.counts import IgnoreIndex
@@ -23,7 +24,9 @@ class WeightedSumLoss(Loss):
     """A weighted sum of losses, such as the paper's "mIoU + BIoU"; what they derive from the labels is made once."""
 
     def __init__(self, terms: Sequence[tuple[float, Loss]]) -> None:
-        super().__init__(terms[0][1].ignore_index)  # each term guards its own
+        first = terms[0][1]
+        super().__init__("auto" if first.guarded else first.ignore_index, mode=first.mode)
+        self.sees_neighbours = any(loss.sees_neighbours for _, loss in terms)
         self.weights = [float(weight) for weight, _ in terms]
         self.losses = nn.ModuleList([loss for _, loss in terms])
 
@@ -31,10 +34,17 @@ class WeightedSumLoss(Loss):
         """Describe the sum in one line."""
         return f"weights={self.weights}"
 
+    def terms(self) -> list[tuple[float, Loss]]:
+        """Return each loss and its weight."""
+        return [(weight, cast(Loss, loss)) for weight, loss in zip(self.weights, self.losses, strict=True)]
+
     def loss(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return the sum of weight x loss."""
-        values = [weight * loss(logits, labels) for weight, loss in zip(self.weights, self.losses, strict=True)]
-        return torch.stack(values).sum()
+        return torch.stack([weight * loss.of_batch(logits, labels) for weight, loss in self.terms()]).sum()
+
+    def of_soft(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the sum of weight x loss of a target of probabilities."""
+        return torch.stack([weight * loss.of_soft(logits, target) for weight, loss in self.terms()]).sum()
 
 
 class MeanOfGroupsLoss(nn.Module):
@@ -82,6 +92,7 @@ def build_loss(
     searched: Mapping[str, str] | None = None,
     conventions: Conventions | None = None,
     has_background: bool = True,
+    mode: Mode | None = None,
     sync: bool = False,
     check_labels: bool = False,
     **changes: Any,
@@ -99,6 +110,7 @@ def build_loss(
         searched: for "searched:SEARCH", the surrogate.json of each search by its name.
         conventions: of the metrics, from which those of "naive:METRIC" are made; None: VOC's.
         has_background: whether class 0 of the data is a background. If not, no surrogate leaves it out.
+        mode: "binary", "multiclass", "multilabel" or None, see `autoseg.losses.batch.Loss`.
         sync: normalise over the batches of all ranks in distributed training.
         check_labels: check the labels of every batch on a GPU too, see `autoseg.losses.batch.Loss`.
         changes: of the conventions of "naive:" and "published:", such as tolerance=2, see
@@ -108,7 +120,12 @@ def build_loss(
     tensor(0.3333)
     """
     Conventions().replace(**changes)  # refuses misspelt ones also where no term takes them
-    common: dict[str, Any] = {"ignore_index": ignore_index, "sync": sync, "check_labels": check_labels}
+    common: dict[str, Any] = {
+        "ignore_index": ignore_index,
+        "mode": mode,
+        "sync": sync,
+        "check_labels": check_labels,
+    }
     terms: list[tuple[float, Loss]] = []
     for term in parse_loss(spec):
         if term.kind == "hand-made":

@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from autoseg.errors import InputError
 from autoseg.losses.basis import curve_of, linear_form
 from autoseg.losses.batch import Loss, precise, ranks, sum_over_ranks
 from autoseg.losses.curves import Curve
 from autoseg.losses.kernels.boundary import BoundaryKernel
+from autoseg.losses.kernels.device import eager_on_cpu
 from autoseg.losses.kernels.device_boundary import CURVES, BoundaryStats
 from autoseg.losses.kernels.device_region import RegionStats
 from autoseg.losses.kernels.region import RegionKernel
@@ -27,6 +29,7 @@ from autoseg.metrics import formula as formulas
 from autoseg.metrics.conventions import Conventions
 from autoseg.metrics.counts import IgnoreIndex
 from autoseg.metrics.formula import Formula
+from autoseg.metrics.targets import stripped
 
 T = TypeVar("T")
 
@@ -42,7 +45,7 @@ class FormulaLoss(Loss):
         operands: the names of the curves of each operator's operands; None: no curve.
         curves: the curves by name; pieces: of how many pieces, at most, each is.
         conventions: what the formula leaves open; `absent` must be given.
-        ignore_index, sync, group, check_labels: see `autoseg.losses.batch.Loss`.
+        ignore_index, common: see `autoseg.losses.batch.Loss`.
     """
 
     tables: Tensor
@@ -56,18 +59,16 @@ class FormulaLoss(Loss):
         pieces: int,
         conventions: Conventions,
         ignore_index: IgnoreIndex = "auto",
-        *,
-        sync: bool = False,
-        group: Any = None,
-        check_labels: bool = False,
+        **common: Any,
     ) -> None:
-        super().__init__(ignore_index, sync=sync, group=group, check_labels=check_labels)
+        super().__init__(ignore_index, **common)
         self.formula, self.conventions = formula, conventions
         self.operands, self.curves = dict(operands), dict(curves)
         ends = {name: (curve.start, curve.end) for name, curve in curves.items()}
         self.form = linear_form(formula, operands, ends, conventions)
         self.void_seen = formula.void == "seen" and not conventions.mask_void
         self.boundary = formula is formulas.BF1 and all(pair == (0, 1) for pair in ends.values())
+        self.sees_neighbours = self.form is None or self.form.in_band
         terms = [] if self.form is None else [*self.form.curves(0), *self.form.curves(1)]
         self.shapes = {term: curve_of(term, curves) for term in terms}
         used = [self.shapes[term] for term in terms] if self.form else curves.values()
@@ -83,7 +84,7 @@ class FormulaLoss(Loss):
 
     def loss(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return 1 - the soft metric of a batch."""
-        if self.form is None and not self.boundary:
+        if logits.ndim == 5 or (self.form is None and not self.boundary):
             return self._formula_loss(precise(logits), labels)
         if not labels.eager:
             stats = self._boundary_stats(logits, labels) if self.boundary else self._region_stats(logits, labels)
@@ -112,16 +113,39 @@ class FormulaLoss(Loss):
 
     def _formula_loss(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return the loss by the formula as it is written."""
-        classes = logits.shape[1]
-        known = labels.known(classes, self.ignore_index)
-        y_hat, y = logits.softmax(1), formulas.one_hot(known, classes, None).to(logits.dtype)
+        classes, flat = logits.shape[1], labels.flattened()
+        known = flat.known(classes, self.ignore_index).view(labels.target.shape)
+        y = formulas.one_hot(known, classes, None).to(logits.dtype)
+        loss = self._loss_of_maps(logits, y, y.sum(1, keepdim=True), labels.eager)
+        return flat.poison(loss, classes, self.ignore_index).to(logits.dtype)
+
+    def _loss_of_maps(self, logits: Tensor, y: Tensor, valid: Tensor, eager: bool) -> Tensor:
+        """Return the loss of a target as maps (N, C, ...), where `valid` is 1."""
         shaped: Mapping[str, Any] = self.curves
-        if not labels.eager:
+        if not eager and self.form is None:
             shaped = {name: functools.partial(_shaped, rows) for name, rows in zip(shaped, self.tables, strict=True)}
-        sums = self.formula.sum_maps(y_hat, y, y.sum(1, keepdim=True), self.conventions, self._pairs(shaped))
-        present = sums["target"] if "target" in sums else y.sum((0, 2, 3))
-        loss = self._loss(sums, torch.stack([*sums.values(), present]).double())
-        return labels.poison(loss, classes, self.ignore_index).to(logits.dtype)
+        sums = self.formula.sum_maps(logits.softmax(1), y, valid, self.conventions, self._pairs(shaped))
+        present = sums["target"] if "target" in sums else y.flatten(2).sum((0, 2))
+        return self._loss(sums, torch.stack([*sums.values(), present]).double())
+
+    def of_soft(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of a target of probabilities by the formula as it is written."""
+        if self.boundary or (self.form is not None and self.form.in_band):
+            return super().of_soft(logits, target)
+        self._follow(logits)
+        target = stripped(target).to(logits.device)
+        void = torch.zeros_like(target[:, :1], dtype=torch.bool)
+        if self.ignore_index is not None:
+            void = (target == self.ignore_index).any(1, keepdim=True)
+        y = target.masked_fill(void, 0.0)
+        wrong = ((y < 0) | (y > 1)).any()
+        if (eager := eager_on_cpu(target)) and wrong:
+            raise InputError("holds numbers outside [0, 1]", where="target", expected="probabilities of the classes")
+        with torch.autocast(logits.device.type, enabled=False):
+            logits = precise(logits)
+            valid = (~void).to(logits.dtype)
+            loss = self._loss_of_maps(logits, y.to(logits.dtype), valid, eager)
+            return torch.where(wrong, torch.nan, loss).to(logits.dtype)
 
     def _pairs(self, curves: Mapping[str, T]) -> dict[str, tuple[T | None, T | None]]:
         return {name: (curves.get(a or ""), curves.get(b or "")) for name, (a, b) in self.operands.items()}

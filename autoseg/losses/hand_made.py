@@ -31,6 +31,10 @@ class _HandMade(Loss):
 
     def loss(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return the loss; NaN, if it is on a GPU and a label is no class's."""
+        if logits.ndim == 5:
+            raise InputError(
+                "holds volumes", where="logits", expected=f"images, (N, C, H, W), in {type(self).__name__}"
+            )
         classes = logits.shape[1]
         value = self.of_labels(precise(logits), labels.known(classes, self.ignore_index), labels)
         return labels.poison(value, classes, self.ignore_index)
@@ -130,6 +134,8 @@ class DPCELoss(_PixelLoss):
     The map is the distance to the nearest boundary of the target, reverted and scaled by its maximum over the image.
     """
 
+    sees_neighbours = True
+
     def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
         """Return the mean of (1 + closeness) CE."""
         classes = logits.shape[1]
@@ -144,6 +150,8 @@ class SSIMLoss(_PixelLoss):
     An 11x11 Gaussian window of sigma 1.5; void pixels are 0 in both maps and left out of the mean. BASNet adds cross
     entropy and IoU; the paper does not say whether it does: write "ce + ssim" for a sum.
     """
+
+    sees_neighbours = True
 
     def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
         """Return 1 - mean SSIM."""

@@ -37,7 +37,9 @@ def _once(make: Callable[..., Made]) -> Callable[..., Made]:
 
 
 class Labels:
-    """The labels of a batch (N, H, W). What losses derive from them is made once: give one to all losses of a step.
+    """The labels of a batch, (N, H, W) or (N, D, H, W); give one to all losses of a step.
+
+    What losses derive from them is made once.
 
     >>> from autoseg import build_loss
     >>> loss, logits = build_loss("published:BIoU"), torch.zeros(1, 2, 4, 4)
@@ -52,6 +54,11 @@ class Labels:
         self.target = target
         self.eager = eager_on_cpu(target)
         self._made: dict[Any, Any] = {}
+
+    @_once
+    def flattened(self) -> Labels:
+        """Return the labels of volumes (N, D, H, W) as (N, D * H, W); those of images as they are."""
+        return self if self.target.ndim < 4 else Labels(self.target.flatten(1, 2))
 
     @_once
     def checked(self, classes: int, void: int | None) -> Tensor:

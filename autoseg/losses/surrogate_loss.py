@@ -10,6 +10,7 @@ from autoseg.errors import InputError
 from autoseg.losses.formula_loss import FormulaLoss
 from autoseg.losses.published import published
 from autoseg.losses.surrogate import Surrogate
+from autoseg.losses.targets import Mode
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Absent
 from autoseg.metrics.counts import IgnoreIndex
@@ -31,11 +32,12 @@ class SurrogateLoss(FormulaLoss):
         has_background: whether class 0 of the data is a background. If not, it is never left out.
         absent: what the mean does with classes absent from the batch, "skip" or "zero"; None: as the release does (zero
             for mIoU, BIoU and mAcc, skip for the others).
-        ignore_index, sync, group, check_labels: see `autoseg.losses.batch.Loss`; with `sync` the sums run over all
-            ranks' batches.
+        ignore_index, mode, sync, group, check_labels: see `autoseg.losses.batch.Loss`; with `sync` the sums run over
+            all ranks' batches.
 
-    `logits` are (N, C, H, W); with C = 1 the loss is binary, with the classes 1 - p and p, p = sigmoid(logit). `target`
-    is (N, H, W) of integer labels. Computes in float32 (or float64, if the logits are), under autocast too.
+    `logits` are (N, C, H, W) or (N, C, D, H, W); `target` has labels, one-hot maps, or (of metrics without boundaries)
+    probabilities of the classes, see `autoseg.losses.batch.Loss`. Computes in float32 (or float64, if the logits are),
+    under autocast too.
 
     >>> import torch
     >>> loss = SurrogateLoss.published("mIoU")
@@ -65,6 +67,7 @@ class SurrogateLoss(FormulaLoss):
         absent: Absent | None = None,
         source: str = "",
         has_background: bool = True,
+        mode: Mode | None = None,
         sync: bool = False,
         group: Any = None,
         check_labels: bool = False,
@@ -103,6 +106,7 @@ class SurrogateLoss(FormulaLoss):
             metric.pieces,
             conventions,
             ignore_index,
+            mode=mode,
             sync=sync,
             group=group,
             check_labels=check_labels,
@@ -116,6 +120,7 @@ class SurrogateLoss(FormulaLoss):
         *,
         ignore_index: IgnoreIndex = "auto",
         has_background: bool = True,
+        mode: Mode | None = None,
         sync: bool = False,
         check_labels: bool = False,
     ) -> SurrogateLoss:
@@ -124,6 +129,7 @@ class SurrogateLoss(FormulaLoss):
             Surrogate.load(path),
             ignore_index=ignore_index,
             has_background=has_background,
+            mode=mode,
             sync=sync,
             check_labels=check_labels,
         )
@@ -135,6 +141,7 @@ class SurrogateLoss(FormulaLoss):
         *,
         ignore_index: IgnoreIndex = "auto",
         has_background: bool = True,
+        mode: Mode | None = None,
         sync: bool = False,
         **changes: Any,
     ) -> SurrogateLoss:
@@ -145,7 +152,7 @@ class SurrogateLoss(FormulaLoss):
         """
         found = published(name)
         found = found.model_copy(update={"conventions": found.conventions.replace(**changes)})
-        return cls(found, ignore_index=ignore_index, has_background=has_background, sync=sync)
+        return cls(found, ignore_index=ignore_index, has_background=has_background, mode=mode, sync=sync)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write this loss as `surrogate.json`."""

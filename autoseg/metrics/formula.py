@@ -29,7 +29,7 @@ CurvePair = tuple["Callable[[Tensor], Tensor] | None", "Callable[[Tensor], Tenso
 
 
 class Ops:
-    """The operations a formula may use on maps of shape (N, C, H, W) with values in [0, 1].
+    """The operations a formula may use on maps of shape (N, C, H, W) or (N, C, D, H, W), with values in [0, 1].
 
     AND, OR and XOR are the paper's arithmetic forms, exact on {0, 1} (eq. 8), with the curve of each operand, if there
     is one, put in (eq. 9). The name tells operators of one formula apart; each has parameters of its own.
@@ -98,8 +98,9 @@ def _max_pool(x: Tensor, radius: int) -> Tensor:
     import torch.nn.functional as F
 
     # A square wider than the image covers all of it: a smaller one gives the same and needs less padding.
-    radius_h, radius_w = (min(radius, max(size - 1, 0)) for size in x.shape[-2:])
-    return F.max_pool2d(x, (2 * radius_h + 1, 2 * radius_w + 1), stride=1, padding=(radius_h, radius_w))
+    reach = tuple(min(radius, max(size - 1, 0)) for size in x.shape[2:])
+    pool = F.max_pool2d if len(reach) == 2 else F.max_pool3d
+    return pool(x, tuple(2 * r + 1 for r in reach), stride=1, padding=reach)
 
 
 def ratio(numerator: Tensor, denominator: Tensor, empty: float = math.nan) -> Tensor:
@@ -227,7 +228,8 @@ class Formula:
         mask = self.void == "masked" or conventions.mask_void
         pool_mask = valid if self.void == "seen" and conventions.mask_void else None
         maps = self.sums(y_hat, y, Ops(conventions, pool_mask, curves))
-        return {name: ((x * valid) if mask else x).sum((0, 2, 3)) for name, x in maps.items()}
+        pixels = (0, *range(2, y.ndim))
+        return {name: ((x * valid) if mask else x).sum(pixels) for name, x in maps.items()}
 
     def score(self, sums: Sums, conventions: Conventions, present: Tensor | None = None) -> Tensor:
         """Return the mean over classes of the per-class scores; 0 where no class can be measured.
@@ -301,7 +303,7 @@ def one_hot(labels: Tensor, num_classes: int, ignore_index: int | None = 255) ->
     """Return (N, C, H, W) float64 maps, 1 where the label is c; all 0 where the pixel is void."""
     import torch
 
-    classes = torch.arange(num_classes, device=labels.device).view(1, -1, 1, 1)
+    classes = torch.arange(num_classes, device=labels.device).view(1, -1, *(1 for _ in labels.shape[1:]))
     y = labels.unsqueeze(1) == classes
     if ignore_index is not None:
         y = y & (labels != ignore_index).unsqueeze(1)
