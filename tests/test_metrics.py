@@ -70,7 +70,15 @@ conventions = st.builds(
 
 def metrics_with(c: Conventions, classes: int, **more) -> SegmentationMetrics:
     return SegmentationMetrics(
-        classes, 255, c.tolerance, c.boundary_radius, c.drop_background, mask_void=c.mask_void, absent=c.absent, **more
+        classes,
+        255,
+        c.tolerance,
+        c.boundary_radius,
+        c.drop_background,
+        mask_void=c.mask_void,
+        absent=c.absent,
+        empty=0.0,
+        **more,
     )
 
 
@@ -110,7 +118,7 @@ def test_kernels_equal_the_formulas_for_many_classes(classes):
 @given(label_maps(), st.randoms())
 def test_counts_add_over_batches_in_any_order_and_grouping(maps, random):
     classes, pred, target = maps
-    whole, parts, others = (SegmentationMetrics(classes, ignore_index=255) for _ in range(3))
+    whole, parts, others = (SegmentationMetrics(classes, ignore_index=255, empty=0.0) for _ in range(3))
     whole.update(pred, target)
     order = list(range(len(pred)))
     random.shuffle(order)
@@ -270,8 +278,9 @@ def test_metrics_of_different_settings_do_not_merge():
         SegmentationMetrics(3).merge(SegmentationMetrics(3, tolerance=1))
 
 
-def test_before_any_update_and_after_reset_every_score_is_zero():
-    m = SegmentationMetrics(3)
+def test_before_any_update_and_after_reset_every_score_is_empty():
+    assert all(np.isnan(score) for score in SegmentationMetrics(3).compute().values())
+    m = SegmentationMetrics(3, empty=0.0)
     assert m.compute() == dict.fromkeys(METRICS, 0.0)
     m.update(np.zeros((2, 2), int), np.zeros((2, 2), int))
     assert m.compute()["mIoU"] == 1
@@ -279,6 +288,85 @@ def test_before_any_update_and_after_reset_every_score_is_zero():
     assert m.compute() == dict.fromkeys(METRICS, 0.0)
     m.update(np.zeros((0, 4, 4), int), np.zeros((0, 4, 4), int))  # an empty last batch
     assert m.compute() == dict.fromkeys(METRICS, 0.0)
+
+
+def test_a_perfect_image_without_boundaries_has_no_boundary_score():
+    m = SegmentationMetrics(3)
+    one = np.ones((4, 4), int)
+    m.update(one, one)
+    scores = m.compute()
+    assert (scores["mIoU"], scores["gAcc"]) == (1, 1)
+    assert np.isnan([scores["BIoU"], scores["BF1"]]).all()
+    assert np.isnan(m.per_class()["BF1"]).all()
+
+
+def test_metrics_are_a_module_that_scores_a_batch_and_counts_it():
+    rng = np.random.default_rng(4)
+    pred, target = torch.tensor(rng.integers(0, 3, (2, 4, 9, 9)))
+    m, alone = SegmentationMetrics(3), SegmentationMetrics(3)
+    m.update(pred[:2], target[:2])
+    alone.update(pred[2:], target[2:])
+    assert m(pred[2:], target[2:]) == alone.compute()
+    whole = SegmentationMetrics(3)
+    whole.update(pred, target)
+    assert m.compute() == whole.compute()
+    holder = torch.nn.Sequential(m).half()
+    assert m.compute() == whole.compute()  # counts are not rounded
+    assert holder.state_dict() == {}
+    assert len([*m.buffers()]) == len(m.counts) > 0
+    assert {buffer.device.type for buffer in m.to("meta").buffers()} == {"meta"}
+
+
+def test_scores_per_image_are_means_over_the_images_that_can_be_measured():
+    rng = np.random.default_rng(5)
+    pred, target = rng.integers(0, 3, (2, 3, 9, 9))
+    pred[2] = target[2] = 1  # no boundary
+    m, images = SegmentationMetrics(3, per_image=True), []
+    m.update(pred[:2], target[:2])
+    m.update(pred[2:], target[2:])
+    for i in range(3):
+        one = SegmentationMetrics(3)
+        one.update(pred[i], target[i])
+        images.append(one.compute())
+    for name in METRICS:
+        assert m.compute()[name] == pytest.approx(np.nanmean([scores[name] for scores in images]))
+    assert np.isnan(images[2]["BF1"])
+
+
+def test_class_weights_weigh_the_mean_and_0_leaves_a_class_out():
+    rng = np.random.default_rng(6)
+    pred, target = rng.integers(0, 3, (2, 2, 9, 9))
+    m = SegmentationMetrics(3, class_weights=[0, 1, 3], drop_background=False)
+    m.update(pred, target)
+    for name in ("mIoU", "mAcc", "BIoU", "BF1"):
+        _, one, two = m.per_class()[name]
+        assert m.compute()[name] == pytest.approx((one + 3 * two) / 4)
+    for bad in ([1, 2], [0, 0, 0], [1, -1, 1], "no"):
+        with pytest.raises(InputError, match="class_weights"):
+            SegmentationMetrics(3, class_weights=bad)
+
+
+@given(label_maps(), conventions)
+def test_a_volume_of_depth_1_scores_as_its_slice(maps, c):
+    classes, pred, target = maps
+    flat, volumes = metrics_with(c, classes), metrics_with(c, classes, volumes=True)
+    flat.update(pred, target)
+    volumes.update(pred[:, None], target[:, None])
+    assert volumes.compute() == pytest.approx(flat.compute(), abs=1e-12)
+
+
+def test_edges_of_a_volume_are_in_three_dimensions():
+    target = np.zeros((6, 6, 6), int)
+    target[2:4] = 1  # no slice (H, W) has an edge
+    m = SegmentationMetrics(2, volumes=True, tolerance=0, boundary_radius=0)
+    m.update(target, target)
+    assert m.compute()["BF1"] == 1
+    shifted = np.roll(target, 2, 0)
+    m.reset()
+    m.update(shifted, target)
+    assert m.compute()["BF1"] == 0
+    with pytest.raises(InputError, match="D, H, W"):
+        m.update(target[0], target[0])
 
 
 @pytest.fixture
@@ -295,7 +383,7 @@ def test_a_registered_formula_is_a_metric_like_the_six(mean_dice):
     rng = np.random.default_rng(1)
     pred, target = rng.integers(0, 4, (3, 8, 8)), rng.integers(0, 4, (3, 8, 8))
     target[0] = 255
-    m = SegmentationMetrics(4, metrics=["mIoU", "MDICE"])
+    m = SegmentationMetrics(4, metrics=["mIoU", "MDICE"], empty=0.0)
     assert m.compute() == {"mIoU": 0.0, "mDice": 0.0}
     for p, t in zip(pred, target, strict=True):
         m.update(p, t)
@@ -321,6 +409,11 @@ def _rank(rank: int, store: str, maps: np.ndarray, folder: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     m = SegmentationMetrics(5)
     m.update(maps[0, rank], maps[1, rank])
+    synced = m.compute()  # adds up the processes' counts by itself, and leaves one's own as they are
+    assert int(m.counts["confusion"].sum()) == maps[0, rank].size
     m.all_reduce()
+    assert m.compute() == synced
+    with pytest.raises(InputError, match="different settings"):
+        SegmentationMetrics(5, tolerance=rank).compute()
     (folder / f"{rank}.json").write_text(json.dumps(m.compute()))
     dist.destroy_process_group()

@@ -61,7 +61,7 @@ def test_metrics_refuse_a_mask_of_0_and_255_unless_void_is_said():
     metrics = SegmentationMetrics(2)
     with pytest.raises(InputError, match="foreground"):
         metrics.update(np.zeros((2, 8, 8), int), MASK)
-    assert metrics.compute()["mIoU"] == 0
+    assert np.isnan(metrics.compute()["mIoU"])
     SegmentationMetrics(2, ignore_index=255).update(np.zeros((2, 8, 8), int), MASK)
     metrics.update(MASK > 0, MASK > 0)
     assert metrics.compute()["mIoU"] == 1
@@ -292,3 +292,65 @@ def test_a_volume_of_depth_1_equals_its_slice(name, gpu):
         expected = value_and_gradient(build_loss(name), logits, target)
         value, gradient = value_and_gradient(build_loss(name), logits.unsqueeze(2), target.unsqueeze(1))
     torch.testing.assert_close((value, gradient.squeeze(2)), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["published:mIoU", "dice", "ce", "lovasz", "dice-release"])
+def test_a_volume_is_one_large_image_where_neighbours_do_not_matter(name):
+    logits, target = batch(4, 4)
+    deep, labels = logits.view(2, 4, 3, 3, 12), target.view(2, 3, 3, 12)
+    value, gradient = value_and_gradient(build_loss(name), deep, labels)
+    expected = value_and_gradient(build_loss(name), logits, target)
+    torch.testing.assert_close((value, gradient.view_as(logits)), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["BIoU", "BF1"])
+@pytest.mark.parametrize("gpu", [False, True])
+def test_boundaries_of_volumes_are_in_three_dimensions(name, gpu):
+    target = torch.zeros(1, 6, 6, 6, dtype=torch.long)
+    target[:, 2:4] = 1  # no slice has an edge
+    loss = SurrogateLoss.published(name, tolerance=1, boundary_radius=1, drop_background=False)
+    sure = 20 * one_hot(target, 2).double()
+    with as_on_a_gpu(triton=False) if gpu else nullcontext():
+        perfect, _ = value_and_gradient(loss, sure, target)
+        shifted, gradient = value_and_gradient(loss, sure.roll(3, 2), target)
+    assert perfect < 0.01
+    assert shifted > 0.4
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["dpce", "ssim"])
+def test_losses_that_know_two_dimensions_refuse_volumes(name):
+    with pytest.raises(InputError, match="volumes"):
+        build_loss(name)(torch.zeros(1, 2, 2, 4, 4), torch.zeros(1, 2, 4, 4).long())
+
+
+# ---- Weights of classes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*(name for name in ALL if name != "ssim"), "ce-release", "dice-release"])
+@pytest.mark.parametrize("gpu", [False, True])
+def test_equal_class_weights_change_nothing_and_others_do(name, gpu):
+    logits, target = batch(4, 4)
+    with as_on_a_gpu(triton=False) if gpu else nullcontext():
+        expected = value_and_gradient(build_loss(name), logits, target)
+        even = value_and_gradient(build_loss(name, class_weights=[1.0] * 4), logits, target)
+        other = build_loss(name, class_weights=[0, 1, 2, 3])(logits, target)
+    torch.testing.assert_close(even, expected)
+    assert other.isfinite()
+    assert other != expected[0]
+    with pytest.raises(InputError, match="4 classes"):
+        build_loss(name, class_weights=[1, 2])(logits, target)
+
+
+def test_class_weights_by_hand():
+    logits, target = batch(4, 4)
+    alone = [SurrogateLoss.published("mIoU", class_weights=row.tolist())(logits, target) for row in torch.eye(4)]
+    weights = torch.tensor([0.0, 1, 2, 3])
+    found = SurrogateLoss.published("mIoU", class_weights=weights)(logits, target)
+    torch.testing.assert_close(found, (torch.stack(alone) * weights).sum() / 6)
+    ce = torch.nn.functional.cross_entropy(logits, target, weights.double(), ignore_index=255)
+    torch.testing.assert_close(build_loss("ce", class_weights=weights)(logits, target), ce)
+    z, labels = logits, one_hot(target, 4)
+    channels = [build_loss("dice", mode="binary")(z[:, c : c + 1], labels[:, c]) for c in range(4)]
+    found = build_loss("dice", mode="multilabel", class_weights=weights)(z, labels)
+    torch.testing.assert_close(found, (torch.stack(channels) * weights).sum() / 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast, get_args
 
 import torch
@@ -11,6 +12,7 @@ from autoseg.errors import InputError, unknown
 from autoseg.losses.labels import Labels
 from autoseg.losses.targets import Mode, check_batch, check_logits, check_mode, is_soft, label_channels
 from autoseg.metrics.counts import IgnoreIndex, check_ignore_index, check_void_is_no_class
+from autoseg.metrics.targets import check_class_weights, check_count
 
 
 def ranks(sync: bool, group: Any = None) -> int:
@@ -35,6 +37,8 @@ class Loss(nn.Module):
         mode: "binary": logits have one channel, and the classes 1 - p and p, p = sigmoid(logit). "multiclass": softmax
             over two channels or more. "multilabel": each channel is a binary task of its own, and the loss is the mean
             of theirs. None: binary with one channel, else multiclass.
+        class_weights: how much each class weighs in the mean over classes or pixels, 0: it is left out; in multilabel
+            mode, how much each channel does. None: all alike.
         sync: in distributed training, normalise over the batches of all ranks (of the process group `group`). The
             gradient is scaled so that averaging over ranks, as DistributedDataParallel does, gives that of the whole.
         check_labels: check the labels of every batch on a GPU too, which waits for it. Else a label that is no class's
@@ -57,6 +61,7 @@ class Loss(nn.Module):
         ignore_index: IgnoreIndex = "auto",
         *,
         mode: Mode | None = None,
+        class_weights: Sequence[float] | Tensor | None = None,
         sync: bool = False,
         group: Any = None,
         check_labels: bool = False,
@@ -67,6 +72,9 @@ class Loss(nn.Module):
         if mode is not None and mode not in get_args(Mode):
             raise unknown("mode", str(mode), get_args(Mode), where="mode")
         self.mode = mode
+        self.class_weights: Tensor | None
+        weights = None if class_weights is None else check_class_weights(class_weights)
+        self.register_buffer("class_weights", weights, persistent=False)
         self.sync, self.group, self.check_labels = sync, group, check_labels
 
     def extra_repr(self) -> str:
@@ -80,7 +88,12 @@ class Loss(nn.Module):
         if self.mode == "multilabel":
             channels = label_channels(logits, target.target if isinstance(target, Labels) else target)
             parts = zip(logits.split(1, 1), channels.unbind(1), strict=True)
-            value = torch.stack([self.of_batch(*check_batch(x, y, self.ignore_index)) for x, y in parts]).mean()
+            values = torch.stack([self.of_batch(*check_batch(x, y, self.ignore_index)) for x, y in parts])
+            if self.class_weights is None:
+                value = values.mean()
+            else:
+                weights = check_count(self.class_weights, len(values)).to(values)
+                value = (values * weights).sum() / weights.sum()
             return self._guard(value, Labels(channels.flatten(0, 1)), 2)
         check_mode(logits, self.mode)
         if is_soft(logits, target):
@@ -97,6 +110,12 @@ class Loss(nn.Module):
         self._follow(logits)
         with torch.autocast(logits.device.type, enabled=False):
             return self.loss(logits, labels)
+
+    def weights_of(self, classes: int) -> Tensor | None:
+        """Return the weights of the classes of a batch that `loss` sees; None: all alike."""
+        if self.class_weights is None or self.mode == "multilabel":
+            return None
+        return check_count(self.class_weights, classes)
 
     def _follow(self, logits: Tensor) -> None:
         """Move to the device of the logits."""

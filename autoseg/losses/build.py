@@ -25,7 +25,9 @@ class WeightedSumLoss(Loss):
 
     def __init__(self, terms: Sequence[tuple[float, Loss]]) -> None:
         first = terms[0][1]
-        super().__init__("auto" if first.guarded else first.ignore_index, mode=first.mode)
+        super().__init__(
+            "auto" if first.guarded else first.ignore_index, mode=first.mode, class_weights=first.class_weights
+        )
         self.sees_neighbours = any(loss.sees_neighbours for _, loss in terms)
         self.weights = [float(weight) for weight, _ in terms]
         self.losses = nn.ModuleList([loss for _, loss in terms])
@@ -93,6 +95,7 @@ def build_loss(
     conventions: Conventions | None = None,
     has_background: bool = True,
     mode: Mode | None = None,
+    class_weights: Sequence[float] | None = None,
     sync: bool = False,
     check_labels: bool = False,
     **changes: Any,
@@ -110,7 +113,7 @@ def build_loss(
         searched: for "searched:SEARCH", the surrogate.json of each search by its name.
         conventions: of the metrics, from which those of "naive:METRIC" are made; None: VOC's.
         has_background: whether class 0 of the data is a background. If not, no surrogate leaves it out.
-        mode: "binary", "multiclass", "multilabel" or None, see `autoseg.losses.batch.Loss`.
+        mode, class_weights: see `autoseg.losses.batch.Loss`.
         sync: normalise over the batches of all ranks in distributed training.
         check_labels: check the labels of every batch on a GPU too, see `autoseg.losses.batch.Loss`.
         changes: of the conventions of "naive:" and "published:", such as tolerance=2, see
@@ -123,6 +126,7 @@ def build_loss(
     common: dict[str, Any] = {
         "ignore_index": ignore_index,
         "mode": mode,
+        "class_weights": class_weights,
         "sync": sync,
         "check_labels": check_labels,
     }

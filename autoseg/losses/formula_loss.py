@@ -107,7 +107,8 @@ class FormulaLoss(Loss):
             sums = sum_over_ranks(sums, self.group)
         *each, present = sums.unbind(0)
         counted = present > 0 if self.conventions.absent == "skip" else None
-        score = self.formula.score(dict(zip(names, each, strict=True)), self.conventions, counted)
+        weights = self.weights_of(len(present))
+        score = self.formula.score(dict(zip(names, each, strict=True)), self.conventions, counted, weights)
         # Logits that are not finite, and bad labels, make sums that are not finite. The loss must not be finite either.
         return 1 - score + 0 * sums.detach().sum()
 

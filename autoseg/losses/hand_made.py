@@ -24,6 +24,7 @@ from autoseg.losses.labels import Labels
 from autoseg.metrics.conventions import Conventions
 from autoseg.metrics.counts import IgnoreIndex
 from autoseg.metrics.formula import Formula, ratio
+from autoseg.metrics.targets import check_count
 
 
 class _HandMade(Loss):
@@ -107,13 +108,14 @@ class CrossEntropyLoss(_PixelLoss):
     def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
         """Return sum w_y CE over valid pixels, divided by their sum of w_y or by the number of all pixels."""
         classes = logits.shape[1]
-        if self.weight is None:
+        weight = self.weights_of(classes)
+        if self.weight is not None:
+            of_counts = check_count(self.weight, classes, "class_counts")
+            weight = of_counts if weight is None else of_counts * weight
+        if weight is None:
             total = F.cross_entropy(logits, known, ignore_index=classes, reduction="sum")
             return self._mean(total, (known != classes).sum(), known.numel())
-        if len(self.weight) != classes:
-            expected = f"one for each of {classes} classes"
-            raise InputError(f"has {len(self.weight)} numbers", where="class_counts", expected=expected)
-        weight = self.weight.to(logits.dtype)
+        weight = weight.to(logits.dtype)
         total = F.cross_entropy(logits, known, weight, ignore_index=classes, reduction="sum")
         return self._mean(total, F.pad(weight, (0, 1))[known].sum(), known.numel())
 
@@ -140,8 +142,12 @@ class DPCELoss(_PixelLoss):
         """Return the mean of (1 + closeness) CE."""
         classes = logits.shape[1]
         pixelwise = F.cross_entropy(logits, known, ignore_index=classes, reduction="none")
-        weight = 1 + labels.closeness(classes, self.ignore_index).to(logits.dtype)
-        return self._mean((pixelwise * weight).sum(), (known != classes).sum(), known.numel())
+        near = 1 + labels.closeness(classes, self.ignore_index).to(logits.dtype)
+        valid = known != classes
+        if (weights := self.weights_of(classes)) is not None:
+            valid = F.pad(weights.to(logits.dtype), (0, 1))[known]
+            near = near * valid
+        return self._mean((pixelwise * near).sum(), valid.sum(), known.numel())
 
 
 class SSIMLoss(_PixelLoss):
@@ -156,6 +162,8 @@ class SSIMLoss(_PixelLoss):
     def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
         """Return 1 - mean SSIM."""
         classes = logits.shape[1]
+        if self.weights_of(classes) is not None:
+            raise InputError("SSIM takes all classes alike", where="class_weights", expected="None")
         with_gradient = logits.requires_grad and torch.is_grad_enabled()
         total = Dissimilarity.apply(logits, known, not labels.eager, with_gradient)
         return self._mean(total, (known != classes).sum() * classes, known.numel() * classes)
@@ -194,7 +202,11 @@ class ReleasedDiceLoss(_HandMade):
         numbers = torch.arange(classes, device=known.device).view(1, -1, 1, 1)
         upper = 2 * torch.where(label == numbers, p, 0.0).sum((2, 3)) + 1
         lower = (p * p).sum((2, 3)) + (label.clamp(max=classes - 1) == numbers).sum((2, 3)) + 1
-        return 1 - (upper / lower).mean() if len(p) else p.sum()
+        if not len(p):
+            return p.sum()
+        weights = self.weights_of(classes)
+        dice = (upper / lower).mean(0)
+        return 1 - (dice.mean() if weights is None else (dice * weights.to(dice)).sum() / weights.to(dice).sum())
 
 
 class LovaszLoss(_HandMade):
@@ -211,13 +223,17 @@ class LovaszLoss(_HandMade):
             numbers = numbers[torch.bincount(known.view(-1), minlength=classes + 1)[:classes] > 0]
         p = logits.softmax(1)
         p = p[:, numbers] if labels.eager else p
-        slopes, constant, present = _lovasz_slopes(p.detach(), known, numbers, classes)
-        return ((p * slopes).sum() + constant) / present.clamp(min=1)
+        weights = self.weights_of(classes)
+        weights = torch.ones_like(p[0, :, 0, 0]) if weights is None else weights.to(p)[numbers]
+        slopes, constant, present = _lovasz_slopes(p.detach(), known, numbers, classes, weights.detach())
+        return ((p * slopes).sum() + constant) / torch.where(present > 0, present, 1.0)
 
 
-def _lovasz_slopes(p: Tensor, known: Tensor, numbers: Tensor, void: int) -> tuple[Tensor, Tensor, Tensor]:
+def _lovasz_slopes(
+    p: Tensor, known: Tensor, numbers: Tensor, void: int, weights: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the derivatives of the sum of Lovász extensions, which is linear where the order of errors stays the same;
-    what is constant in it; and how many classes are present. `numbers` are those of the classes that p is of.
+    what is constant in it; and the weight of the classes present. `numbers` and `weights` are of the classes of p.
     """
     flat, shape = known.view(-1), (p.shape[1], len(p), *p.shape[2:])
     y = flat == numbers.unsqueeze(1)
@@ -235,7 +251,7 @@ def _lovasz_slopes(p: Tensor, known: Tensor, numbers: Tensor, void: int) -> tupl
     del hits, left
     slopes = torch.empty_like(rise).scatter_(1, order, rise)
     del rise, order
-    present = (area > 0).to(p.dtype)
+    present = (area > 0).to(p.dtype) * weights.view(-1, 1)
     slopes.mul_(present).masked_fill_(flat == void, 0.0)
     constant = torch.where(y, slopes, 0.0).sum()
     slopes = torch.where(y, -slopes, slopes)

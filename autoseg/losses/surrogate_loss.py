@@ -32,8 +32,8 @@ class SurrogateLoss(FormulaLoss):
         has_background: whether class 0 of the data is a background. If not, it is never left out.
         absent: what the mean does with classes absent from the batch, "skip" or "zero"; None: as the release does (zero
             for mIoU, BIoU and mAcc, skip for the others).
-        ignore_index, mode, sync, group, check_labels: see `autoseg.losses.batch.Loss`; with `sync` the sums run over
-            all ranks' batches.
+        ignore_index, mode, class_weights, sync, group, check_labels: see `autoseg.losses.batch.Loss`; with `sync` the
+            sums run over all ranks' batches.
 
     `logits` are (N, C, H, W) or (N, C, D, H, W); `target` has labels, one-hot maps, or (of metrics without boundaries)
     probabilities of the classes, see `autoseg.losses.batch.Loss`. Computes in float32 (or float64, if the logits are),
@@ -68,6 +68,7 @@ class SurrogateLoss(FormulaLoss):
         source: str = "",
         has_background: bool = True,
         mode: Mode | None = None,
+        class_weights: Sequence[float] | None = None,
         sync: bool = False,
         group: Any = None,
         check_labels: bool = False,
@@ -107,6 +108,7 @@ class SurrogateLoss(FormulaLoss):
             conventions,
             ignore_index,
             mode=mode,
+            class_weights=class_weights,
             sync=sync,
             group=group,
             check_labels=check_labels,
@@ -121,6 +123,7 @@ class SurrogateLoss(FormulaLoss):
         ignore_index: IgnoreIndex = "auto",
         has_background: bool = True,
         mode: Mode | None = None,
+        class_weights: Sequence[float] | None = None,
         sync: bool = False,
         check_labels: bool = False,
     ) -> SurrogateLoss:
@@ -130,6 +133,7 @@ class SurrogateLoss(FormulaLoss):
             ignore_index=ignore_index,
             has_background=has_background,
             mode=mode,
+            class_weights=class_weights,
             sync=sync,
             check_labels=check_labels,
         )
@@ -142,6 +146,7 @@ class SurrogateLoss(FormulaLoss):
         ignore_index: IgnoreIndex = "auto",
         has_background: bool = True,
         mode: Mode | None = None,
+        class_weights: Sequence[float] | None = None,
         sync: bool = False,
         **changes: Any,
     ) -> SurrogateLoss:
@@ -152,7 +157,14 @@ class SurrogateLoss(FormulaLoss):
         """
         found = published(name)
         found = found.model_copy(update={"conventions": found.conventions.replace(**changes)})
-        return cls(found, ignore_index=ignore_index, has_background=has_background, mode=mode, sync=sync)
+        return cls(
+            found,
+            ignore_index=ignore_index,
+            has_background=has_background,
+            mode=mode,
+            class_weights=class_weights,
+            sync=sync,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write this loss as `surrogate.json`."""

@@ -30,10 +30,10 @@ USUAL_VOID = 255  # what "auto" takes for void
 # ---- Label maps ----------------------------------------------------------------------------------------------------
 
 
-def label_map(labels: Labels, num_classes: int, ignore_index: int | None, what: str) -> Tensor:
+def label_map(labels: Labels, num_classes: int, ignore_index: int | None, what: str, dims: int = 2) -> Tensor:
     """Check a label map and return it as (N, H, W), in the smallest type, with `num_classes` for void.
 
-    It may be (H, W), (N, H, W) or (N, 1, H, W), of whole numbers of any type.
+    It may be (H, W), (N, H, W) or (N, 1, H, W), of whole numbers of any type; with 3 `dims` it has a D before the H.
     """
     if not isinstance(labels, Tensor):
         try:
@@ -46,20 +46,21 @@ def label_map(labels: Labels, num_classes: int, ignore_index: int | None, what: 
     labels = stripped(labels).detach()
     if labels.is_complex():
         raise InputError(f"has dtype {labels.dtype}", where=what, expected=LABELS)
-    if labels.ndim == 4 and labels.shape[1] == 1:
+    if labels.ndim == dims + 2 and labels.shape[1] == 1:
         labels = labels.squeeze(1)
     if labels.is_floating_point():
         floats, labels = labels, labels.long()
         check_whole(floats, labels, what)
-    if labels.ndim not in (2, 3) or 0 in labels.shape[-2:]:
-        cure = f"give `{what}.argmax(1)` of scores or one-hot maps" if labels.ndim == 4 else ""
-        raise InputError(f"has shape {tuple(labels.shape)}", where=what, expected="(H, W) or (N, H, W)", cure=cure)
+    if labels.ndim not in (dims, dims + 1) or 0 in labels.shape[-dims:]:
+        cure = f"give `{what}.argmax(1)` of scores or one-hot maps" if labels.ndim == dims + 2 else ""
+        expected = "(H, W) or (N, H, W)" if dims == 2 else "(D, H, W) or (N, D, H, W)"
+        raise InputError(f"has shape {tuple(labels.shape)}", where=what, expected=expected, cure=cure)
     if labels.dtype == torch.bool:
         labels = labels.to(torch.uint8)
     elif labels.dtype in (torch.uint16, torch.uint32, torch.uint64):
         labels = labels.to(torch.int64)  # torch computes on few unsigned types
     labels = labels.contiguous()
-    if labels.ndim == 2:
+    if labels.ndim == dims:
         labels = labels.unsqueeze(0)
     if labels.numel() == 0:
         return labels.to(torch.uint8)

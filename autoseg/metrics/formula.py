@@ -231,11 +231,18 @@ class Formula:
         pixels = (0, *range(2, y.ndim))
         return {name: ((x * valid) if mask else x).sum(pixels) for name, x in maps.items()}
 
-    def score(self, sums: Sums, conventions: Conventions, present: Tensor | None = None) -> Tensor:
-        """Return the mean over classes of the per-class scores; 0 where no class can be measured.
+    def score(
+        self,
+        sums: Sums,
+        conventions: Conventions,
+        present: Tensor | None = None,
+        class_weights: Tensor | None = None,
+        empty: float = 0.0,
+    ) -> Tensor:
+        """Return the mean over classes of the per-class scores; `empty` where no class can be measured.
 
-        Classes that are not in `present` count as not measured: a surrogate gives it, because a soft prediction has a
-        little of every class.
+        A class counts as often as `class_weights` say, 0: not at all. Classes that are not in `present` count as not
+        measured: a surrogate gives it, because a soft prediction has a little of every class.
         """
         import torch
 
@@ -249,7 +256,9 @@ class Formula:
             weight = weight * measured
         if self.drops_background and conventions.drop_background:
             weight = torch.cat([torch.zeros_like(weight[:1]), weight[1:]])
-        return ratio((weight * values).sum(), weight.sum(), empty=0.0)
+        if class_weights is not None:
+            weight = weight * class_weights
+        return ratio((weight * values).sum(), weight.sum(), empty=empty)
 
     def evaluate(
         self,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import math
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from autoseg.errors import InputError, whole_number
 from autoseg.metrics import formula
@@ -24,9 +26,13 @@ from autoseg.metrics.counts import (
     label_map,
 )
 from autoseg.metrics.formula import METRICS, Formula
+from autoseg.metrics.targets import check_class_weights, check_count
+
+States = dict[tuple[str, str], Tensor]
+"""Counts by the name of the formula they are of, "" for those of the six metrics, and their own name."""
 
 
-class SegmentationMetrics:
+class SegmentationMetrics(nn.Module):
     """Segmentation metrics over a data set, from integer label maps.
 
     Args:
@@ -38,6 +44,13 @@ class SegmentationMetrics:
             Cityscapes.
         metrics: which metrics to compute: names of the six, or of metrics registered with `autoseg.register`. Without
             BIoU and BF1 no boundaries are computed.
+        class_weights: how much each class weighs in the mean over classes, 0: it is left out. None: all alike.
+        per_image: the scores are the means of the images' scores, over the images in which they can be measured.
+        volumes: maps are (D, H, W) or (N, D, H, W), with boundaries in three dimensions.
+        empty: the score where there is nothing to measure, such as BF1 of maps without a boundary.
+        sync: `compute` adds up the counts of all processes, in distributed training.
+
+    It is an `nn.Module`: counts move with `.to`, and `metrics(pred, target)` counts a batch and returns its own scores.
 
     BIoU here is the paper's (mean IoU inside a band around the target's boundaries), not the "Boundary IoU" of Cheng et
     al. 2021 (bands of both maps, as wide as 2 % of the diagonal).
@@ -62,7 +75,13 @@ class SegmentationMetrics:
         mask_void: bool = False,
         absent: Absent | None = "skip",
         metrics: Sequence[str] = METRICS,
+        class_weights: Sequence[float] | Tensor | None = None,
+        per_image: bool = False,
+        volumes: bool = False,
+        empty: float = math.nan,
+        sync: bool = True,
     ) -> None:
+        super().__init__()
         self.num_classes = whole_number(num_classes, "num_classes", least=1)
         self.ignore_index = check_ignore_index(ignore_index)
         self.guarded = isinstance(ignore_index, str)
@@ -83,6 +102,10 @@ class SegmentationMetrics:
             self._formulas[found.name] = found
         if not self._formulas:
             raise InputError("the list is empty", where="metrics", expected="at least one name of a metric")
+        self.per_image, self.volumes, self.empty, self.sync = per_image, volumes, float(empty), sync
+        weights = None if class_weights is None else check_count(check_class_weights(class_weights), self.num_classes)
+        self.class_weights: Tensor | None
+        self.register_buffer("class_weights", weights, persistent=False)
         self.reset()
 
     @classmethod
@@ -98,8 +121,29 @@ class SegmentationMetrics:
 
     def reset(self) -> None:
         """Forget everything counted so far."""
-        self.counts: Counts = {}
-        self._sums: dict[str, Counts] = {}
+        kind = torch.uint8 if self.num_classes < 256 else torch.int32
+        nothing = torch.full((1, 1, 1, 1) if self.volumes else (1, 1, 1), self.num_classes, dtype=kind)
+        self._places: list[tuple[str, str]] = []
+        for place, zero in self._count(nothing, nothing).items():  # one void pixel: every count is 0
+            self.register_buffer(f"_count{len(self._places)}", zero.to(self._device()), persistent=False)
+            self._places.append(place)
+        self._everyones = False
+
+    def _device(self) -> torch.device:
+        known = next((buffer for buffer in self.buffers() if buffer is not self.class_weights), None)
+        return torch.device("cpu") if known is None else known.device
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SegmentationMetrics:
+        # `.half()` of a network with metrics inside moves the counts, but does not round them.
+        return super()._apply(lambda x: x.to(fn(x).device), recurse)
+
+    def _states(self) -> States:
+        return {place: cast(Tensor, getattr(self, f"_count{k}")) for k, place in enumerate(self._places)}
+
+    @property
+    def counts(self) -> Counts:
+        """The counts of the six metrics, by name."""
+        return _of(self._states(), "")
 
     def update(self, pred: Labels, target: Labels) -> None:
         """Count a pair of label maps, (H, W) or (N, H, W), numpy or torch, on any device.
@@ -107,39 +151,69 @@ class SegmentationMetrics:
         Raises:
             InputError: (a ValueError) on wrong shapes, types or labels; the counts are then as they were.
         """
-        target = label_map(target, self.num_classes, self.ignore_index, "target")
+        self._add(self._count(*self._checked(pred, target)))
+
+    def forward(self, pred: Labels, target: Labels) -> dict[str, float]:
+        """Count a pair of label maps, and return the scores of this pair alone."""
+        states = self._count(*self._checked(pred, target))
+        self._add(states)
+        return self._scores(states)
+
+    def _checked(self, pred: Labels, target: Labels) -> tuple[Tensor, Tensor]:
+        dims = 3 if self.volumes else 2
+        target = label_map(target, self.num_classes, self.ignore_index, "target", dims)
         if self.guarded and self.num_classes == 2:
             check_void_is_no_foreground(target)
-        pred = label_map(pred, self.num_classes, self.ignore_index, "pred")
+        pred = label_map(pred, self.num_classes, self.ignore_index, "pred", dims)
         if pred.shape != target.shape:
             raise InputError(
                 f"has shape {tuple(pred.shape)}", where="pred", expected=f"the target's shape, {tuple(target.shape)}"
             )
-        target = target.to(pred.device)
-        kernels, others = self._kernels(), [f for f in self._formulas.values() if not f.has_kernel]
-        # On a CPU one image at a time stays in the cache; a GPU wants all at once.
-        chunks = zip(pred.split(1), target.split(1), strict=True) if pred.device.type == "cpu" else [(pred, target)]
-        counts: Counts = {}
-        sums: dict[str, Counts] = {f.name: {} for f in others}
-        for one_pred, one_target in chunks:
-            if kernels:
-                bands, matches = "BIoU" in kernels, "BF1" in kernels
-                _add(
-                    counts,
-                    count(one_pred, one_target, self.num_classes, self.conventions, bands=bands, matches=matches),
-                )
-            for f in others:
-                new = f.count(one_pred, one_target, self.num_classes, self.num_classes, self.conventions)
-                _add(sums[f.name], new)
-        self._add(counts, sums)
+        return pred, target.to(pred.device)
 
-    def _add(self, counts: Counts, sums: Mapping[str, Counts]) -> None:
-        _add(self.counts, counts)
-        for name, new in sums.items():
-            _add(self._sums.setdefault(name, {}), new)
+    def _count(self, pred: Tensor, target: Tensor) -> States:
+        """Return the counts of checked label maps: by "" and the name of a count, or by the name of a formula."""
+        if not len(pred):
+            return {place: torch.zeros_like(value) for place, value in self._states().items()}
+        # On a CPU one image at a time stays in the cache; a GPU wants all at once.
+        whole = pred.device.type != "cpu" and not self.per_image
+        chunks = [(pred, target)] if whole else zip(pred.split(1), target.split(1), strict=True)
+        states: States = {}
+        for one_pred, one_target in chunks:
+            new = self._count_chunk(one_pred, one_target)
+            if self.per_image:
+                new |= self._image_scores(new)
+            for place, value in new.items():
+                states[place] = states[place] + value if place in states else value
+        return states
+
+    def _count_chunk(self, pred: Tensor, target: Tensor) -> States:
+        kernels = self._kernels()
+        states: States = {}
+        if kernels:
+            flat_pred, flat_target = (x.flatten(1, 2) if self.volumes else x for x in (pred, target))
+            bands, matches = "BIoU" in kernels, "BF1" in kernels
+            counts = count(flat_pred, flat_target, self.num_classes, self.conventions, bands=bands, matches=matches)
+            states = {("", name): value for name, value in counts.items()}
+        for f in self._formulas.values():
+            if f.name not in kernels:
+                sums = f.count(pred, target, self.num_classes, self.num_classes, self.conventions)
+                states |= {(f.name, name): value for name, value in sums.items()}
+        return states
+
+    def _image_scores(self, states: States) -> States:
+        """Return the scores of an image, 0 where there is nothing to measure, and where there is something."""
+        scores = torch.stack([self._score(f, states, math.nan) for f in self._formulas.values()])
+        return {("", "image_scores"): scores.nan_to_num(0.0), ("", "images"): (~scores.isnan()).long()}
+
+    def _add(self, new: States) -> None:
+        for k, place in enumerate(self._places):
+            setattr(self, f"_count{k}", self._states()[place].to(new[place].device) + new[place])
+        self._everyones = False
 
     def _kernels(self) -> set[str]:
-        return {name for name, f in self._formulas.items() if f.has_kernel}
+        there = {name for name, f in self._formulas.items() if f.has_kernel}
+        return there - {"BIoU", "BF1"} if self.volumes else there  # their kernels know two dimensions
 
     def __repr__(self) -> str:
         return f"SegmentationMetrics({', '.join(f'{key}={value!r}' for key, value in self._settings().items())})"
@@ -152,50 +226,82 @@ class SegmentationMetrics:
             raise InputError(
                 f"metrics with settings {other._settings()} cannot be merged", expected=str(self._settings())
             )
-        self._add(other.counts, other._sums)
+        self._add(other._states())
 
     def all_reduce(self, group: Any = None) -> None:
         """Replace the counts by their sums over all processes of a `torch.distributed` group."""
+        for k, value in enumerate(self._summed(group).values()):
+            setattr(self, f"_count{k}", value)
+        self._everyones = True
+
+    def _summed(self, group: Any = None) -> States:
+        """Return the counts of all processes; only tensors are sent."""
         import torch.distributed as dist
 
-        everyone: list[Any] = [None] * dist.get_world_size(group)
-        sums = {name: _to_cpu(new) for name, new in self._sums.items()}
-        dist.all_gather_object(everyone, (self._settings(), _to_cpu(self.counts), sums), group)
-        if any(settings != self._settings() for settings, *_ in everyone):
+        states = self._states()
+        settings = zlib.crc32(repr(self._settings()).encode())
+        device = torch.device("cpu" if "gloo" in dist.get_backend(group) else "cuda")
+        extremes = torch.tensor([settings, -settings], device=device)
+        dist.all_reduce(extremes, dist.ReduceOp.MAX, group=group)
+        if extremes.tolist() != [settings, -settings]:
             raise InputError(
-                f"the processes' metrics have different settings: {[settings for settings, *_ in everyone]}"
+                "the processes' metrics have different settings", expected=f"{self._settings()}, as in this one"
             )
-        self.reset()
-        for _, counts, sums in everyone:
-            self._add(counts, sums)
+        for kind in (torch.int64, torch.float64):
+            mine = {place: value for place, value in states.items() if value.dtype == kind}
+            if mine:
+                total = torch.cat([value.flatten().to(device) for value in mine.values()])
+                dist.all_reduce(total, group=group)
+                parts = total.split([value.numel() for value in mine.values()])
+                pairs = zip(mine.items(), parts, strict=True)
+                states |= {place: part.view(value.shape).to(value.device) for (place, value), part in pairs}
+        return states
+
+    def _known(self) -> States:
+        """Return the counts that scores are made of: those of all processes, unless that is switched off."""
+        import torch.distributed as dist
+
+        several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        return self._summed() if self.sync and several and not self._everyones else self._states()
 
     def compute(self) -> dict[str, float]:
-        """Return each metric, in [0, 1]; 0 where there was nothing to measure (no class present, no boundary)."""
-        return {name: float(f.score(self._formula_sums(f), self.conventions)) for name, f in self._formulas.items()}
+        """Return each metric, in [0, 1]; `empty` where there was nothing to measure (no class present, no boundary).
+
+        In distributed training all processes must call it, unless `sync` is off or `all_reduce` was called before.
+        """
+        return self._scores(self._known())
+
+    def _scores(self, states: States) -> dict[str, float]:
+        if self.per_image:
+            counts = _of(states, "")
+            scores = formula.ratio(counts["image_scores"], counts["images"], self.empty)
+            return dict(zip(self._formulas, scores.tolist(), strict=True))
+        return {name: float(self._score(f, states, self.empty)) for name, f in self._formulas.items()}
+
+    def _score(self, f: Formula, states: States, empty: float) -> Tensor:
+        sums = self._formula_sums(f, states)
+        weights = None if self.class_weights is None else self.class_weights.to(next(iter(sums.values())).device)
+        return f.score(sums, self.conventions, None, weights, empty)
 
     def per_class(self) -> dict[str, np.ndarray]:
-        """Return each metric's score of each class; NaN where a class cannot be measured.
+        """Return each metric's score of each class, over all images; NaN where a class cannot be measured.
 
         FWIoU's are the IoU of each class and gAcc's its accuracy, before they are weighted by frequency.
         """
-        return {name: f.per_class(self._formula_sums(f)).cpu().numpy() for name, f in self._formulas.items()}
+        states = self._known()
+        return {name: f.per_class(self._formula_sums(f, states)).cpu().numpy() for name, f in self._formulas.items()}
 
-    def _formula_sums(self, f: Formula) -> Counts:
-        nothing = torch.full((1, 1, 1), self.num_classes, dtype=torch.int32)  # one void pixel: every count is 0
-        if f.has_kernel:
-            counts = self.counts or count(nothing, nothing, self.num_classes, self.conventions)
-            return kernel_sums(f.name, counts)
-        return self._sums.get(f.name) or f.count(nothing, nothing, self.num_classes, self.num_classes, self.conventions)
+    def _formula_sums(self, f: Formula, states: States) -> Counts:
+        return kernel_sums(f.name, _of(states, "")) if f.name in self._kernels() else _of(states, f.name)
 
     def _settings(self) -> dict[str, Any]:
-        names = {"num_classes": self.num_classes, "ignore_index": self.ignore_index, "metrics": tuple(self._formulas)}
-        return names | self.conventions.model_dump()
+        names: dict[str, Any] = {"num_classes": self.num_classes, "ignore_index": self.ignore_index}
+        names["metrics"] = tuple(self._formulas)
+        if self.class_weights is not None:
+            names["class_weights"] = self.class_weights.tolist()
+        chosen = {name: True for name in ("per_image", "volumes") if getattr(self, name)}
+        return names | chosen | self.conventions.model_dump()
 
 
-def _add(total: Counts, new: Mapping[str, Tensor]) -> None:
-    for name, value in new.items():
-        total[name] = total[name].to(value.device) + value if name in total else value
-
-
-def _to_cpu(counts: Counts) -> Counts:
-    return {name: value.cpu() for name, value in counts.items()}
+def _of(states: States, owner: str) -> Counts:
+    return {name: value for (of, name), value in states.items() if of == owner}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor, nn
 
 from autoseg.errors import InputError
@@ -26,6 +29,24 @@ def check_whole(floats: Tensor, labels: Tensor, where: str) -> None:
         found = floats[floats != labels].flatten()[0].item()
         cure = f"give `{where}.argmax(1)` of scores or one-hot maps, `{where} > 0.5` of binary probabilities"
         raise InputError(f"holds {found:g}, no whole number", where=where, expected=LABELS, cure=cure)
+
+
+def check_class_weights(weights: Sequence[float] | Tensor, where: str = "class_weights") -> Tensor:
+    """Return how much each class weighs in a mean, in float64; 0 leaves a class out."""
+    try:
+        found = torch.as_tensor(weights, dtype=torch.float64).detach().cpu()
+    except (TypeError, ValueError):
+        found = torch.zeros(0)
+    if found.ndim != 1 or not bool((found >= 0).all() & found.isfinite().all()) or not found.sum() > 0:
+        raise InputError(f"found {weights}", where=where, expected="a number for each class, 0 or more, not all 0")
+    return found
+
+
+def check_count(weights: Tensor, classes: int, where: str = "class_weights") -> Tensor:
+    """Refuse weights of another number of classes."""
+    if len(weights) != classes:
+        raise InputError(f"has {len(weights)} numbers", where=where, expected=f"one for each of {classes} classes")
+    return weights
 
 
 def call_that_works(name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:

@@ -79,7 +79,11 @@ class OpenTask:
     def metrics(self, names: Iterable[str] = METRICS) -> SegmentationMetrics:
         """Return metrics under the task's conventions."""
         return SegmentationMetrics.preset(
-            self.conventions, self.data.num_classes, ignore_index=self.data.ignore_index, metrics=list(names)
+            self.conventions,
+            self.data.num_classes,
+            ignore_index=self.data.ignore_index,
+            metrics=list(names),
+            empty=0.0,  # a search can take a 0, not a NaN
         )
 
     def decisive(self) -> dict[str, Any]:
