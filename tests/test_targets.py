@@ -8,11 +8,13 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autoseg import SegmentationMetrics, SurrogateLoss, build_loss
 from autoseg.cli import main
 from autoseg.errors import InputError
-from autoseg.losses.labels import LabelWatch
+from autoseg.losses.labels import Labels, LabelWatch
 from benchmarks.counting import as_on_a_gpu
 
 MASK = torch.zeros(2, 8, 8, dtype=torch.long)
@@ -279,6 +281,39 @@ def test_a_mode_that_does_not_fit_is_refused(mode, logits, target, where):
 def test_soft_targets_are_refused_where_boundaries_are_needed(name):
     with pytest.raises(InputError, match=r"target.argmax\(1\)"):
         build_loss(name)(torch.zeros(1, 2, 4, 4), torch.full((1, 2, 4, 4), 0.5))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_multilabel_loss_of_logits_that_are_not_finite_is_nan(bad):
+    z = torch.zeros(1, 2, 4, 4)
+    z[0, 1, 2, 2] = bad
+    assert build_loss("published:mIoU", mode="multilabel")(z, torch.ones(1, 2, 4, 4)).isnan()
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(REGION),
+    st.sampled_from(["bezier", "linear"]),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.0, 0.2, 1.0]),
+    st.sampled_from(["skip", "zero"]),
+    st.sampled_from([(1, 4, 5), (2, 2, 3, 4)]),
+)
+def test_kernels_equal_formulas_in_every_mode(metric, family, seed, void, absent, shape):
+    rng = np.random.default_rng(seed)
+    length = len(SurrogateLoss(metric, family=family).surrogate.theta)
+    theta = rng.uniform(0.05, 0.95, length)
+    z = torch.tensor(3 * rng.standard_normal((shape[0], 2, *shape[1:])))
+    target = torch.tensor(np.where(rng.random(z.shape) < void, 255, rng.random(z.shape) < 0.4).astype(int))
+    common = {"family": family, "ignore_index": 255, "absent": absent}
+    multilabel = value_and_gradient(SurrogateLoss(metric, theta, mode="multilabel", **common), z, target)
+    binary = SurrogateLoss(metric, theta, mode="binary", **common)
+    alone = [value_and_gradient(binary, z[:, c : c + 1], target[:, c]) for c in range(2)]
+    mean = sum(value for value, _ in alone) / 2
+    torch.testing.assert_close(multilabel, (mean, torch.cat([g for _, g in alone], 1) / 2), rtol=0, atol=1e-6)
+    formula = binary._formula_loss
+    both = torch.cat([torch.zeros_like(z[:, :1]), z[:, :1]], 1)
+    torch.testing.assert_close(alone[0][0], formula(both, Labels(target[:, 0])), rtol=0, atol=1e-6)
 
 
 # ---- Volumes -------------------------------------------------------------------------------------------------------

@@ -87,8 +87,7 @@ class Loss(nn.Module):
         logits = check_logits(logits)
         if self.mode == "multilabel":
             channels = label_channels(logits, target.target if isinstance(target, Labels) else target)
-            parts = zip(logits.split(1, 1), channels.unbind(1), strict=True)
-            values = torch.stack([self.of_batch(*check_batch(x, y, self.ignore_index)) for x, y in parts])
+            values = self.of_channels(logits, channels)
             if self.class_weights is None:
                 value = values.mean()
             else:
@@ -100,6 +99,11 @@ class Loss(nn.Module):
             return self.of_soft(logits, cast(Tensor, target))
         logits, labels = check_batch(logits, target, self.ignore_index)
         return self._guard(self.of_batch(logits, labels), labels, logits.shape[1])
+
+    def of_channels(self, logits: Tensor, channels: Tensor) -> Tensor:
+        """Return the losses of the channels (C,) of a multilabel batch."""
+        parts = zip(logits.split(1, 1), channels.unbind(1), strict=True)
+        return torch.stack([self.of_batch(*check_batch(x, y, self.ignore_index)) for x, y in parts])
 
     def of_batch(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return the loss of what `autoseg.losses.targets.check_batch` returns."""

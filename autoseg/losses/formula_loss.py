@@ -23,11 +23,12 @@ from autoseg.losses.kernels.device import eager_on_cpu
 from autoseg.losses.kernels.device_boundary import CURVES, BoundaryStats
 from autoseg.losses.kernels.device_region import RegionStats
 from autoseg.losses.kernels.region import RegionKernel
+from autoseg.losses.kernels.sigmoid import SigmoidKernel
 from autoseg.losses.kernels.tables import ROW, Shaped, table
 from autoseg.losses.labels import NO_VOID, Labels
 from autoseg.metrics import formula as formulas
 from autoseg.metrics.conventions import Conventions
-from autoseg.metrics.counts import IgnoreIndex
+from autoseg.metrics.counts import IgnoreIndex, label_map
 from autoseg.metrics.formula import Formula
 from autoseg.metrics.targets import stripped
 
@@ -93,6 +94,22 @@ class FormulaLoss(Loss):
         if logits.requires_grad and torch.is_grad_enabled():
             return _KernelLoss.apply(logits, labels, self)
         return self._loss_of_stats(self._kernel(logits, labels, False).stats).to(logits.dtype)
+
+    def of_channels(self, logits: Tensor, channels: Tensor) -> Tensor:
+        """Return the losses of the channels (C,) of a multilabel batch; on a CPU, all by one kernel."""
+        region = self.form is not None and not self.form.in_band and not self.void_seen
+        if not region or not eager_on_cpu(logits) or not eager_on_cpu(channels):
+            return super().of_channels(logits, channels)
+        self._follow(logits)
+        if channels.is_floating_point() and bool(((small := channels.to(torch.uint8)) == channels).all()):
+            channels = small  # a check of floats costs more than the loss
+        flat = channels.reshape(1, len(channels) * channels.shape[1], -1)
+        known = label_map(flat, 2, self.ignore_index, "target").view(channels.shape)
+        with torch.autocast("cpu", enabled=False):
+            return _ChannelLosses.apply(precise(logits), known, self)
+
+    def _losses_of_channels(self, stats: Tensor) -> Tensor:
+        return torch.stack([self._loss_of_stats(one) for one in stats])
 
     def _loss_of_stats(self, stats: Tensor) -> Tensor:
         """Return the loss of what a kernel counted, with autograd."""
@@ -210,6 +227,27 @@ class _KernelLoss(torch.autograd.Function):
         if gradient == 1:  # as from loss.backward(): no other copy is needed
             return by_logits, None, None
         return by_logits * gradient, None, None
+
+
+class _ChannelLosses(torch.autograd.Function):
+    """The losses of the channels by their kernel on a CPU; what the gradient needs is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, known: Tensor, owner: FormulaLoss) -> Tensor:
+        form = owner.form
+        assert form is not None
+        kernel = SigmoidKernel(logits.detach(), known, form, owner.shapes, ctx.needs_input_grad[0])
+        ctx.stats = kernel.stats.requires_grad_()
+        with torch.enable_grad():
+            ctx.losses = owner._losses_of_channels(ctx.stats)
+        ctx.kernel = kernel
+        return ctx.losses.detach().to(logits.dtype)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (by_stats,) = torch.autograd.grad(ctx.losses, ctx.stats, gradient.double(), retain_graph=True)
+        return ctx.kernel.gradient(by_stats), None, None
 
 
 def _shaped(rows: Tensor, y: Tensor) -> Tensor:
