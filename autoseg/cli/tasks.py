@@ -12,13 +12,12 @@ if TYPE_CHECKING:
     from autoseg.training.settings import Task
 
 
-def add_task_arguments(parser: argparse.ArgumentParser, protocol: str) -> None:
-    """Add what makes a `Task`."""
+def add_task_arguments(parser: argparse.ArgumentParser, protocol: str, *, checkpoint: bool = True) -> None:
+    """Add what makes a `Task`; `checkpoint`: also the whole network that a training starts from."""
     group = parser.add_argument_group("task")
     group.add_argument("--data", metavar="DIR", help="a folder made by `autoseg prepare`")
     group.add_argument("--split", metavar="FILE", help="made by `autoseg split` (default: split.json in DIR)")
-    group.add_argument("--network", default="deeplabv3plus-r50c", help="by name (default deeplabv3plus-r50c)")
-    group.add_argument("--weights", help="of the encoder: imagenet, a file, or none (default none)")
+    add_network_arguments(group, checkpoint=checkpoint)
     group.add_argument(
         "--protocol", default=protocol, help=f"training settings by name (default {protocol}); see docs/config.md"
     )
@@ -44,6 +43,28 @@ def add_task_arguments(parser: argparse.ArgumentParser, protocol: str) -> None:
         metavar="KEY=VALUE",
         help="change one of the conventions of naive and published losses",
     )
+
+
+def add_network_arguments(parser: argparse._ActionsContainer, *, checkpoint: bool = True) -> None:
+    """Add what names a network and the weights that it starts from."""
+    parser.add_argument(
+        "--network",
+        default="deeplabv3plus-r50c",
+        help="by name: one of this toolkit's, smp:<Architecture>/<encoder>, module:callable, or registered by a plugin "
+        "(default deeplabv3plus-r50c)",
+    )
+    parser.add_argument(
+        "--network-option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an argument of the smp architecture, or of the callable; may be repeated",
+    )
+    parser.add_argument("--weights", help="of the encoder: imagenet, a file, or none (default none)")
+    if checkpoint:
+        parser.add_argument(
+            "--checkpoint", metavar="FILE", help="weights of the whole network to start from, instead of --weights"
+        )
 
 
 def settings(pairs: list[str], option: str) -> dict[str, Any]:
@@ -80,7 +101,9 @@ def task_of(args: argparse.Namespace) -> Task:
         "data": args.data,
         "split": args.split,
         "network": args.network,
+        "network_options": settings(args.network_option, "--network-option"),
         "weights": None if args.weights in (None, "none") else args.weights,
+        "checkpoint": args.checkpoint,
         "training": Training.of_protocol(args.protocol, **settings(args.set, "--set")),
         "conventions": conventions,
         "loss_conventions": loss_conventions,

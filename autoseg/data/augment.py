@@ -117,7 +117,21 @@ class PhotometricDistortion(A.ImageOnlyTransform):
         return img if gain_first or gain == 1 else cv2.LUT(img, _table(_LEVELS * gain))
 
 
-class Augmentation:
+class Pipeline:
+    """An albumentations pipeline as a function of (image, mask, seed) alone; its crops are no larger than `crop`."""
+
+    def __init__(self, compose: A.Compose, crop: tuple[int, int]) -> None:
+        self.compose, self.crop = compose, crop
+
+    def __call__(self, image: Array, mask: Array, seed: int) -> tuple[Array, Array]:
+        """Return a uint8 crop of image and mask, not padded, a function of the arguments alone."""
+        draw = random.Random(seed)
+        self.compose.set_random_state(np.random.Generator(np.random.SFC64(seed)), draw)
+        done = self.compose(image=image, mask=mask)
+        return done["image"], done["mask"]
+
+
+class Augmentation(Pipeline):
     """The augmentation of a training sample: `ScaledCrop` with its options, flip, photometric distortion.
 
     The paper's proxy task is `Augmentation(short_side=128, crop=(128, 128))` on the cache, the release's retraining on
@@ -136,15 +150,7 @@ class Augmentation:
         steps: list[A.BasicTransform] = [ScaledCrop(short_side, crop, **cropping), A.HorizontalFlip(p=flip)]
         if photometric:
             steps.append(PhotometricDistortion())
-        self.crop = crop
-        self.compose = A.Compose(steps, is_check_shapes=False)  # `prepare` has checked every pair
-
-    def __call__(self, image: Array, mask: Array, seed: int) -> tuple[Array, Array]:
-        """Return a uint8 crop of image and mask, not padded, a function of the arguments alone."""
-        draw = random.Random(seed)
-        self.compose.set_random_state(np.random.Generator(np.random.SFC64(seed)), draw)
-        done = self.compose(image=image, mask=mask)
-        return done["image"], done["mask"]
+        super().__init__(A.Compose(steps, is_check_shapes=False), crop)  # `prepare` has checked every pair
 
 
 class CenterView:

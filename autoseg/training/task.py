@@ -14,7 +14,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from autoseg.data.augment import Augmentation
 from autoseg.data.kinds import kind_of
 from autoseg.data.loaders import Read, train_loader
 from autoseg.data.model import cache_short_side
@@ -25,8 +24,12 @@ from autoseg.errors import Problem, collect
 from autoseg.files import checksum
 from autoseg.metrics.formula import METRICS
 from autoseg.metrics.segmentation import SegmentationMetrics
+from autoseg.training.augmentation import make_augmentation, pipeline_identity, remarks_on_augmentation
+from autoseg.training.foreign import Foreign
 from autoseg.training.loop import choose_device
-from autoseg.training.networks import NETWORKS, Network, build_network
+from autoseg.training.names import network_identity
+from autoseg.training.networks import Network, build_network, has_imagenet
+from autoseg.training.rehearsal import rehearse
 from autoseg.training.settings import Task
 from autoseg.versions import TRAINING_VERSION
 
@@ -42,10 +45,17 @@ class OpenTask:
         self.split = load_split(task.split or Path(task.data) / "split.json", self.data)
         self.conventions = task.conventions.on_data(kind_of(self.data.index.dataset).HAS_BACKGROUND)
 
-    def network(self) -> Network:
+    def network(self) -> Network | Foreign:
         """Return the network as every training of this task begins: weights of the encoder, heads from the seed."""
         torch.manual_seed(self.settings.seed)
-        return build_network(self.task.network, self.data.num_classes, self.task.weights).to(self.device)
+        task = self.task
+        return build_network(
+            task.network,
+            self.data.num_classes,
+            task.weights,
+            checkpoint=task.checkpoint,
+            options=task.network_options,
+        ).to(self.device)
 
     def batches(
         self, read: Read, ids: Sequence[str], start: int, rank: int = 0, world: int = 1
@@ -55,9 +65,7 @@ class OpenTask:
         return train_loader(
             read,
             ids,
-            Augmentation(
-                s.short_side, s.crop, scale=s.scale, max_share=s.max_share, flip=s.flip, photometric=s.photometric
-            ),
+            make_augmentation(s),
             batch_size=s.batch_size // s.accumulate,
             seed=s.seed,
             start=start,
@@ -75,15 +83,24 @@ class OpenTask:
 
     def identity(self) -> dict[str, Any]:
         """Return what every training of this task depends on, for fingerprints; weight files count by content."""
-        weights = self.task.weights
+        task, training = self.task, self.settings.decisive
+        if self.settings.augmentation is not None:
+            training["augmentation"] = pipeline_identity(self.settings.augmentation)
         return {
             "version": TRAINING_VERSION,
-            "network": self.task.network,
-            "weights": checksum(weights) if weights and Path(weights).is_file() else weights,
-            "training": self.settings.decisive,
+            "network": task.network,
+            **network_identity(task.network, task.network_options),
+            "weights": _content(task.weights),
+            **({"checkpoint": _content(task.checkpoint)} if task.checkpoint else {}),
+            "training": training,
             "conventions": self.conventions.model_dump(),
             "device": self.device.type,
         }
+
+
+def _content(file: str | None) -> str | None:
+    """Return the checksum of a file; a name that is no file's stays as it is."""
+    return checksum(file) if file and Path(file).is_file() else file
 
 
 def check_task(
@@ -91,9 +108,10 @@ def check_task(
 ) -> list[Problem]:
     """Return everything that stands in the way of a training that writes to `out`, and remarks.
 
-    Device, weights (they are loaded), data, split, and room for the checkpoints are looked at, each for itself; trials
-    read the images from the cache, runs from the original files, of which the first is read.
+    Device, network, weights (they are loaded), augmentation, data, split, and room for the checkpoints are looked at,
+    each for itself; trials read the images from the cache, runs from the original files, of which the first is read.
     """
+    s = task.training
     problems: list[Problem] = []
 
     def remark(where: str, what: str, cure: str) -> None:
@@ -113,14 +131,18 @@ def check_task(
             else:
                 data.read(split.whole_train[0])
     with collect(problems):
-        network = build_network(task.network, classes)
-        need = 6 * sum(value.numel() * value.element_size() for value in network.state_dict().values())
+        problems += remarks_on_augmentation(s)
+    if s.optimiser == "adamw" and s.lr >= 0.01:
+        remark("lr", f"{s.lr:g} is a rate for SGD", "AdamW wants about 1e-4, and min_lr below it")
+    with collect(problems):
+        network = rehearse(task.network, classes, s.crop, options=task.network_options)
+        need = s.kept_states * sum(value.numel() * value.element_size() for value in network.state_dict().values())
         there = next(place for place in (Path(out), *Path(out).absolute().parents) if place.exists())
         if (free := shutil.disk_usage(there).free) < need:
             found = f"{readable(free)} free, {readable(need)} are needed for the checkpoints of one training"
             problems.append(Problem(str(out), found, "make room or choose another folder"))
-        if task.weights is not None:
-            build_network(task.network, classes, task.weights)
-        elif NETWORKS[task.network].hub:
+        if task.weights is not None or task.checkpoint is not None:
+            build_network(task.network, classes, task.weights, checkpoint=task.checkpoint, options=task.network_options)
+        elif has_imagenet(task.network):
             remark("weights", "the encoder starts from nothing", "the paper's starts from ImageNet: --weights")
     return problems
