@@ -172,7 +172,7 @@ def test_a_small_network_learns_a_handful_of_images_by_heart(name, loss):
     s = settings(iterations, lr=0.1 if loss == "ce" else 0.3, head_lr=1.0, weight_decay=0.0)
     criterion = build_loss(loss)
     train(network, criterion, lambda start: iter([(images, masks)] * iterations), s, device=CPU)
-    scores = score(network, [(images, masks)], SegmentationMetrics(len(CLASSES)), CPU).compute()
+    scores = score(network, [(images, masks)], SegmentationMetrics(len(CLASSES)), CPU, s).compute()
     assert scores["mIoU"] > 0.95
 
 

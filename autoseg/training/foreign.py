@@ -115,22 +115,30 @@ def _sizes(module: nn.Module) -> tuple[int, int]:
 # ------------------------------------------------------------------------------------------------------------- smp
 
 
+_GIVEN = {"encoder_name", "encoder_weights", "in_channels", "classes", "activation", "aux_params"}
+
+
 def smp_model(architecture: str, encoder: str, num_classes: int, options: Mapping[str, Any]) -> nn.Module:
     """Return a model of segmentation_models_pytorch, as initialised."""
     smp = _smp()
     known = {found.__name__: found for found in smp.MODEL_ARCHITECTURES_MAPPING.values()}
     if architecture not in known:
         raise unknown("architecture of smp", architecture, known, where="network")
-    taken = {"encoder_name", "encoder_weights", "in_channels", "classes", "activation", "aux_params"} & set(options)
-    if taken:
+    if taken := _GIVEN & set(options):
         cure = "leave it out: the encoder is in the network's name, the rest follows from the data"
         raise InputError(f"'{min(taken)}' is no choice here", where="network_options", cure=cure)
+    # smp drops what an encoder of its own does not know; timm's, by "tu-", take more and refuse the rest.
+    takes = set(inspect.signature(known[architecture].__init__).parameters) - {"self", "kwargs", *_GIVEN}
+    for key in options:
+        if key not in takes and not encoder.startswith("tu-"):
+            raise unknown("option", key, takes, where="network_options")
     try:
         return _build(known[architecture], encoder, num_classes, options, None)
     except Exception as error:  # smp and timm refuse names and options in many ways
         names = smp.encoders.get_encoder_names()
         if encoder not in names and not encoder.startswith(("tu-", "timm-")):
-            raise unknown("encoder of smp", encoder, [*names, "tu-<name in timm>"], where="network") from None
+            what = unknown("encoder of smp", encoder, names).what
+            raise InputError(what, where="network", expected="a name of smp's, or tu-<name in timm>") from None
         asked = f" with {', '.join(f'{key}={value!r}' for key, value in options.items())}" if options else ""
         what = f"smp cannot build {architecture} on '{encoder}'{asked} ({_first_line(error)})"
         raise InputError(what, where="network", cure="change the name, or network_options") from None
