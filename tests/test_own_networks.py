@@ -233,7 +233,9 @@ def test_an_own_network_is_made_with_its_options_and_a_mistake_is_said_in_a_sent
 
 def test_the_doctor_finds_a_network_that_cannot_take_the_images(data, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    code = "class N(torch.nn.Conv2d):\n    def forward(self, x):\n        return super().forward(x).view(len(x), -1, 32, 32)\n"
+    code = (
+        "class N(torch.nn.Conv2d):\n    def forward(self, x):\n        return super().forward(x).view(2, -1, 32, 32)\n"
+    )
     (tmp_path / "one_size.py").write_text(f"import torch\n{code}def make(n): return N(3, n, 1)\n")
     found = [str(problem) for problem in check_task(small_task(data, "one_size:make"))]
     assert any("fails on images (1, 3, 35, 37) in evaluation mode: RuntimeError" in text for text in found)
@@ -462,17 +464,15 @@ def small_pipeline(mobilenet: Path) -> dict:
 def test_a_pipeline_makes_a_table_with_an_own_network_and_with_smps(mobilenet, tmp_path):
     shutil.copy(my_networks.__file__, tmp_path)
     config = small_pipeline(mobilenet)
-    done = snakemake(tmp_path, *with_config(tmp_path, config), "tables")
+    done = snakemake(tmp_path, "tables", *with_config(tmp_path, config))
     assert done.returncode == 0, done.stdout
-    assert "Searched mIoU" in (tmp_path / "results/tiny/tables/main.md").read_text() or list(
-        (tmp_path / "results/tiny/tables").iterdir()
-    )
+    assert "mIoU" in (tmp_path / "results/tiny/tables/main.md").read_text()
     with (tmp_path / "my_networks.py").open("a") as file:
         file.write("# changed\n")
-    done = snakemake(tmp_path, *with_config(tmp_path, config), "-n", "--quiet", "rules", "tables")
+    done = snakemake(tmp_path, "tables", "-n", "--quiet", "rules", *with_config(tmp_path, config))
     assert "trials" in done.stdout  # a changed network is a changed result
     config = copy.deepcopy(config)
     config["retrainings"]["tiny"]["network"] = "smp:FNP/mobilenet_v2"
-    done = snakemake(tmp_path, *with_config(tmp_path, config), "tables")
+    done = snakemake(tmp_path, "tables", *with_config(tmp_path, config))
     assert done.returncode != 0
     assert "retrainings.tiny: network: unknown architecture of smp 'FNP'; did you mean 'FPN'" in done.stdout

@@ -46,8 +46,9 @@ class ScaledCrop(A.DualTransform):
         scale: tuple[float, float] = (0.5, 2.0),
         max_share: float = 0.75,
         tries: int = 10,
+        p: float = 1.0,  # albumentations saves it with every step
     ) -> None:
-        super().__init__(p=1.0)
+        super().__init__(p=p)
         self.short_side, self.crop, self.scale, self.max_share, self.tries = short_side, crop, scale, max_share, tries
 
     def get_params_dependent_on_data(self, params: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
@@ -81,8 +82,15 @@ class PhotometricDistortion(A.ImageOnlyTransform):
     Contrast comes before saturation and hue or after them, with equal probability.
     """
 
-    def __init__(self, brightness: float = 32, contrast: float = 0.5, saturation: float = 0.5, hue: float = 18) -> None:
-        super().__init__(p=1.0)
+    def __init__(
+        self,
+        brightness: float = 32,
+        contrast: float = 0.5,
+        saturation: float = 0.5,
+        hue: float = 18,
+        p: float = 1.0,
+    ) -> None:
+        super().__init__(p=p)
         self.brightness, self.contrast, self.saturation, self.hue = brightness, contrast, saturation, hue
 
     def get_params(self) -> dict[str, Any]:

@@ -109,6 +109,7 @@ def remarks_on_augmentation(settings: Training) -> list[Problem]:
         waiting += list(getattr(step, "transforms", []))
         fill = getattr(step, "fill_mask", None)
         if fill is not None and fill != VOID:
-            what = f"{type(step).__name__} fills masks with class {fill} where there is no image"
+            shown = f"{fill:g}" if isinstance(fill, int | float) else fill
+            what = f"{type(step).__name__} fills masks with class {shown} where there is no image"
             remarks.append(Problem("augmentation", what, f"fill_mask={VOID} makes that void", "warning"))
     return remarks
