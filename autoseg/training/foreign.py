@@ -121,7 +121,7 @@ _GIVEN = {"encoder_name", "encoder_weights", "in_channels", "classes", "activati
 def smp_model(architecture: str, encoder: str, num_classes: int, options: Mapping[str, Any]) -> nn.Module:
     """Return a model of segmentation_models_pytorch, as initialised."""
     smp = _smp()
-    known = {found.__name__: found for found in smp.MODEL_ARCHITECTURES_MAPPING.values()}
+    known = _architectures(smp)
     if architecture not in known:
         raise unknown("architecture of smp", architecture, known, where="network")
     if taken := _GIVEN & set(options):
@@ -148,10 +148,9 @@ def smp_imagenet(
     architecture: str, encoder: str, options: Mapping[str, Any], cure: str = "give a file, or 'none'"
 ) -> dict[str, Tensor]:
     """Return the weights that smp's hub, or its cache, has of an encoder, by their names in it."""
-    known = {found.__name__: found for found in _smp().MODEL_ARCHITECTURES_MAPPING.values()}
     weights = True if encoder.startswith("tu-") else "imagenet"
     try:
-        return _build(known[architecture], encoder, 1, options, weights).encoder.state_dict()  # type: ignore[union-attr]
+        return _build(_architectures(_smp())[architecture], encoder, 1, options, weights).encoder.state_dict()  # type: ignore[union-attr]
     except Exception as error:  # the network fails in many ways, and not every encoder has such weights
         what = f"the ImageNet weights of '{encoder}' cannot be fetched here ({_first_line(error)})"
         raise InputError(what, where="weights", cure=cure) from None
@@ -178,6 +177,11 @@ def _smp() -> Any:
     except ModuleNotFoundError as error:
         raise InputError(str(error), where="network", cure="install it: pip install 'autoseg[train]'") from None
     return segmentation_models_pytorch
+
+
+def _architectures(smp: Any) -> dict[str, Any]:
+    base = smp.base.SegmentationModel
+    return {name: found for name, found in vars(smp).items() if isinstance(found, type) and issubclass(found, base)}
 
 
 # ------------------------------------------------------------------------------------------------------ anyone's own
