@@ -28,11 +28,11 @@ class Average:
     def update(self, network: nn.Module, step: int) -> None:
         """Take in the weights after a step; `step` is its number, from 1."""
         share = 1 - min(self.decay, (1 + step) / (10 + step))
-        for name, value in network.state_dict().items():
-            if value.is_floating_point():
-                self.state[name].lerp_(value, share)
-            else:  # a count of batches
-                self.state[name].copy_(value)
+        now = network.state_dict()
+        averaged = [name for name, value in now.items() if value.is_floating_point()]
+        torch._foreach_lerp_([self.state[name] for name in averaged], [now[name] for name in averaged], share)
+        for name in now.keys() - set(averaged):  # counts of batches
+            self.state[name].copy_(now[name])
 
     def put_into(self, network: nn.Module) -> None:
         """Give the network the averaged weights."""
