@@ -47,7 +47,7 @@ lint: venv  ## ruff (format and lint), mypy, snakefmt and Snakemake's own lint
 	$(BIN)/snakefmt --check Snakefile workflow
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --lint --configfile workflow/config/tiny.yaml
 
-reference: venv  ## write the references of config and command line, and the JSON schema, anew
+reference: venv  ## write the references of config and command line, the JSON schema and fidelity.md's table anew
 	$(BIN)/python docs/reference.py
 
 docs: venv  ## the documentation as a static site, site/index.html; a broken link is an error

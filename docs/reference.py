@@ -1,4 +1,5 @@
-"""What is written from code: the config's JSON schema for editors, and the references of config and command line.
+"""What is written from code: the config's JSON schema for editors, the references of config and command line, and the
+table of settings in docs/fidelity.md.
 
 `make reference` writes all; a test fails when they are not what the models and parsers say.
 """
@@ -26,6 +27,10 @@ from autoseg.pipeline.partial import Partial
 from autoseg.pipeline.sections import Dataset, Proxy, Retraining, SearchPlan
 from autoseg.search.settings import Search
 from autoseg.training.settings import PROTOCOLS, Training
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # as a script, this file's own folder is there instead
+from docs import fidelity  # noqa: E402
 
 SCHEMA = "workflow/schemas/config.schema.json"
 REFERENCE = "docs/config.md"
@@ -202,7 +207,13 @@ def _plain_markdown(text: str) -> str:
 
 def pages() -> dict[str, str]:
     """Return every file that is written from code, by its place below the project's folder."""
-    return {SCHEMA: to_json(schema()), REFERENCE: config_reference(), COMMANDS: cli_reference()}
+    settings = fidelity.page((ROOT / fidelity.PAGE).read_text(encoding="utf-8"))
+    return {
+        SCHEMA: to_json(schema()),
+        REFERENCE: config_reference(),
+        COMMANDS: cli_reference(),
+        fidelity.PAGE: settings,
+    }
 
 
 def write(root: Path) -> None:

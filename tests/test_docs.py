@@ -134,6 +134,11 @@ ELSEWHERE = {
     "snakemake --profile slurm -n --quiet rules": "tests/test_pipeline.py plans every config, tests/slurm the profile",
     "snakemake --profile slurm": "tests/slurm, on a real SLURM",
     "snakemake --cores all tables figures report": "tests/test_pipeline.py plans every target",
+    "autoseg doctor gpus": "tests/test_gpus.py, with pretended GPUs",
+    "CUDA_VISIBLE_DEVICES=2,3 snakemake --cores all": "tests/test_gpus.py, with pretended GPUs",
+    "snakemake --cores all --config trials_per_gpu=3": "tests/test_gpus.py, with pretended GPUs",
+    "autoseg search results/searches/toy --settings search.yaml --data results/data/demo --workers auto "
+    "--trials-per-gpu 3": "tests/test_gpus.py, with pretended GPUs",
     "autoseg doctor slurm": "tests/slurm, on a real SLURM",
     "autoseg doctor voc --root /data": "tests/data/test_data_docs.py, on a small VOC",
     "autoseg prepare voc --root /data --out results/data/voc": "tests/data/test_data_docs.py, on a small VOC",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -285,6 +288,28 @@ def test_a_checkpoint_of_another_network_or_other_classes_is_refused(tmp_path, r
     torch.save(resnet18, path)
     assert "'conv1.weight'" in refused(path, checkpoint=path).what
     assert refused(tmp_path / "gone.pth", checkpoint=tmp_path / "gone.pth").what == "no such file"
+
+
+class Command:
+    """What a malicious file holds: unpickled, it would make a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_no_code_in_a_checkpoint_is_run(tmp_path, zipped):
+    network = build_network("tiny", 3)
+    path = tmp_path / "checkpoint.pth"
+    content = {"meta": Command(tmp_path / "made"), "state_dict": network.state_dict()}
+    torch.save(content, path, _use_new_zipfile_serialization=zipped)
+    error = refused(path, "tiny", checkpoint=path)
+    assert "no code in it is run" in error.expected
+    assert "weights_only" not in error.what  # torch's advice is to run it
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_hub_out_of_reach_is_said_in_a_sentence(monkeypatch):

@@ -168,7 +168,19 @@ def test_a_metric_from_a_plugin_is_known_to_every_verb(tmp_path):
     assert "Traceback" not in without.stderr
 
 
-ROOMS = ["errors", "files", "versions", "progress", "data", "metrics", "plugins", "losses", "search", "training"]
+ROOMS = [
+    "errors",
+    "files",
+    "versions",
+    "progress",
+    "gpus",
+    "data",
+    "metrics",
+    "plugins",
+    "losses",
+    "search",
+    "training",
+]
 ROOMS += ["pipeline", "report", "cli"]
 
 

@@ -61,7 +61,7 @@ def tiny(*where_and_value):
         (tiny("proxies", "tiny", "network", "tinny"), "proxies.tiny", "tiny"),
         (tiny("retrainings", "tiny", "protocol", "papr"), "retrainings.tiny", "paper"),
         (tiny("retrainings", "tiny", "training", "seed", 3), "retrainings.tiny: training.seed", "seeds"),
-        (tiny("retrainings", "tiny", "processes", 3), "retrainings.tiny: training.batch_size", "3 processes"),
+        (tiny("retrainings", "tiny", "processes", 3), "retrainings.tiny: batch_size", "processes 3"),
         (tiny("retrainings", "tiny", "window", [8, 8]), "retrainings.tiny: window", "32 x 32"),
         (tiny("datasets", "sc/enes", {"kind": "synthetic"}), "datasets", "sc/enes"),
         (tiny("datasets", "scenes", "hold_out", 1.5), "datasets.scenes.hold_out", "a share"),
@@ -254,6 +254,37 @@ def trial_task(pipeline, search):
     """Return the task that the trials of a search are told."""
     arguments = Arguments(pipeline, Layout.named(pipeline.name)).trials[search]["arguments"]
     return task_of(build_parser().parse_args(["trials", *shlex.split(arguments), "--step", "1"]))
+
+
+def run_task(pipeline, verb, run):
+    """Return the task that a verb is told of a run."""
+    arguments = shlex.split(getattr(Arguments(pipeline, Layout.named(pipeline.name)), verb)(run))
+    where = ["--out", "folder"] if verb == "train" else ["folder"]
+    return task_of(build_parser().parse_args([verb, *where, *arguments]))
+
+
+def test_a_run_is_trained_and_scored_with_the_settings_of_its_retraining():
+    """All of them: also those that trained weights do not depend on, such as the scale of the test."""
+    config = changed(content("tiny"), "retrainings", "tiny", "training", "test_scale", [96, 24])
+    config["retrainings"]["tiny"]["training"] |= {"checkpoint_every": 7}
+    config["datasets"]["scenes"] |= {"conventions": {"tolerance": 3}, "loss_conventions": {"tolerance": 2}}
+    pipeline = load_pipeline(config, "the config")
+    for run in pipeline.runs:
+        for verb in ("train", "evaluate"):
+            task = run_task(pipeline, verb, run)
+            same = {"device", "workers", "checkpoint_every"}  # the rules add these
+            wanted = pipeline.run_training("tiny", 0)
+            assert task.training.model_dump(exclude=same) == wanted.model_dump(exclude=same)
+            assert task.training.scored_at == (96, 24)
+            assert (task.conventions.tolerance, task.loss_conventions.tolerance) == (3, 2)
+
+
+def test_a_loss_may_drop_a_background_that_the_metric_keeps():
+    """What a search says of its losses reaches its trials, whatever the metric's convention is."""
+    config = changed(content("tiny"), "datasets", "scenes", "conventions", {"drop_background": False})
+    config["datasets"]["scenes"]["loss_conventions"] = {"drop_background": True}
+    task = trial_task(load_pipeline(config, "the config"), "mIoU")
+    assert (task.conventions.drop_background, task.loss_conventions.drop_background) == (False, True)
 
 
 def test_repeats_of_a_search_differ_in_initial_heads_batches_and_hold_out_too():

@@ -28,7 +28,7 @@ from autoseg.files import checksum, read_json, to_json
 from autoseg.losses.names import HAND_MADE
 from autoseg.losses.surrogate import Surrogate
 from autoseg.losses.surrogate_loss import SurrogateLoss
-from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.conventions import Conventions, LossConventions
 from autoseg.metrics.segmentation import SegmentationMetrics
 from autoseg.report.gallery import predict
 from autoseg.training.evaluation import score, slide
@@ -68,13 +68,15 @@ def test_a_searched_loss_keeps_class_0_on_data_without_a_background(tmp_path, da
         Surrogate.make("BIoU", conventions={"drop_background": drop, "boundary_radius": 0}).save(paths[drop])
     task = small_task(data)
     road = task.model_copy(update={"conventions": Conventions(drop_background=False)})
-    runs = {"kept": (task, False), "dropped": (task, True), "road": (road, True)}
+    asked = road.model_copy(update={"loss_conventions": LossConventions(drop_background=True)})
+    runs = {"kept": (task, False), "dropped": (task, True), "road": (road, True), "asked": (asked, True)}
     weights = {
         name: train_run(where, str(paths[drop]), tmp_path / name, progress=False).weights
         for name, (where, drop) in runs.items()
     }
-    kept, dropped, road = (load_file(tmp_path / name / "weights.safetensors") for name in weights)
+    kept, dropped, road, asked = (load_file(tmp_path / name / "weights.safetensors") for name in weights)
     assert all(torch.equal(kept[name], road[name]) for name in kept)
+    assert all(torch.equal(dropped[name], asked[name]) for name in kept)  # whatever the metric does
     assert not all(torch.equal(kept[name], dropped[name]) for name in kept)
 
 
@@ -130,8 +132,12 @@ def test_two_processes_train_to_the_losses_of_one_with_the_same_batch_and_merge_
     def commands(place: str) -> list[list[str]]:
         rest = ["--quiet", *arguments(data, **changes)]
         train = [
-            ["train", "--loss", loss, "--out", str(tmp_path / place / name), *rest]
-            for name, loss in (("ce", "ce"), ("miou", "published:mIoU"))
+            ["train", "--loss", loss, "--out", str(tmp_path / place / name), *rest, *more]
+            for name, loss, *more in (
+                ("ce", "ce"),
+                ("miou", "published:mIoU"),
+                ("groups", "published:mIoU", "--set", "loss_batch=2"),  # the loss of each process's own images
+            )
         ]
         run = str(tmp_path / "one" / "miou")  # the same weights are scored by both
         scores = str(tmp_path / place / "scores.json")
@@ -143,7 +149,7 @@ def test_two_processes_train_to_the_losses_of_one_with_the_same_batch_and_merge_
     process = start(*torchrun, *map(json.dumps, commands("two")), module="torch.distributed.run")
     _, shown = process.communicate(timeout=600)
     assert process.returncode == 0, shown
-    for name in ("ce", "miou"):
+    for name in ("ce", "miou", "groups"):
         one, two = ([line["loss"] for line in lines(tmp_path / place / name / "log.jsonl")] for place in ("one", "two"))
         assert len(one) == len(two) == 12
         assert two == pytest.approx(one, rel=1e-5)
@@ -190,7 +196,7 @@ def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path, data, monkeypatc
             return None
 
     monkeypatch.setattr("autoseg.training.run.distributed", lambda device: Three())
-    with pytest.raises(InputError, match="batch_size 4 cannot be shared by 3 processes in 1 parts each"):
+    with pytest.raises(InputError, match=r"batch_size: 4 images cannot be shared out in 3 equal parts \(processes 3"):
         train_run(small_task(data), "ce", tmp_path, progress=False)
 
 

@@ -16,6 +16,8 @@ SNAKEFILE = """
 import json
 from autoseg.pipeline import snakemake_private as private
 
+private.limit(workflow, "shares", 2)
+
 localrules: all, done, first, second, unwanted
 dry = private.is_dry_run(workflow)
 if dry:
@@ -52,6 +54,8 @@ onstart:
         "run": private.slurm_run(workflow),
         "main": workflow.is_main_process,
         "dry": dry,
+        "local": private.is_local(workflow),
+        "shares": workflow.scheduler.global_resources["shares"],
     }
     with open("found.json", "w") as file:
         json.dump(found, file)
@@ -86,6 +90,8 @@ def test_a_plain_run_has_neither_config_nor_cluster(tmp_path):
         "run": None,
         "main": True,
         "dry": False,
+        "local": True,
+        "shares": 2,
     }
 
 
@@ -94,6 +100,10 @@ def test_a_dry_run_is_known_while_the_snakefile_is_read(tmp_path):
     command = [sys.executable, "-m", "snakemake", "--cores", "1", "-n"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(PYTHONPATH=str(ROOT)), capture_output=True, text=True)
     assert "a dry run" in done.stderr
+
+
+def test_a_limit_on_the_command_line_is_kept(tmp_path):
+    assert found(tmp_path, "--resources", "shares=4")["shares"] == 4
 
 
 def test_config_files_keys_and_retries_are_those_of_the_command_line(tmp_path):
@@ -109,6 +119,7 @@ def test_the_slurm_executor_names_its_run_and_its_status_command(tmp_path):
     seen = found(tmp_path, *slurm, "--slurm-status-command", "squeue")
     assert seen["run"].startswith("autoseg_")
     assert seen["status"] == "squeue"
+    assert not seen["local"]
 
 
 def test_the_slurm_executor_starts_the_batch_scripts_snakemake_with_an_executor_of_its_own():

@@ -16,12 +16,13 @@ from torch import nn
 from autoseg.cli import main
 from autoseg.errors import InputError, Preempted
 from autoseg.files import checksum
-from autoseg.losses.build import build_loss
+from autoseg.losses.build import MeanOfGroupsLoss, build_loss
 from autoseg.training.checkpoint import Checkpoint
 from autoseg.training.logs import TensorBoard
 from autoseg.training.loop import choose_device, train
 from autoseg.training.networks import build_network
 from autoseg.training.optimiser import learning_rate
+from autoseg.training.run import train_run
 from autoseg.training.settings import PROTOCOLS, Training
 from autoseg.training.task import OpenTask
 
@@ -90,7 +91,7 @@ def test_protocols_are_valid_and_settings_are_checked():
         Training.of_protocol("papr")
     with pytest.raises(InputError, match="unknown key 'iteration'; did you mean 'iterations'"):
         Training.of_protocol("paper", iteration=3)
-    with pytest.raises(InputError, match="batch_size 32 cannot be processed in 3 equal parts"):
+    with pytest.raises(InputError, match="batch_size: 32 images cannot be shared out in 3 equal parts"):
         Training.of_protocol("paper-proxy", accumulate=3)
     for key, value in (("crop", [0, 32]), ("crop", [32, -5]), ("short_side", 7), ("seed", 2**63), ("lr", math.nan)):
         with pytest.raises(InputError, match=key):
@@ -122,6 +123,35 @@ def test_accumulated_parts_make_the_step_of_the_whole_batch():
 
     train(parts, build_loss("ce"), halves, settings(accumulate=2), device=CPU)
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
+
+
+def test_a_loss_may_take_its_sums_over_groups_of_images_as_the_releases_gpus_do():
+    """A surrogate is no mean over images: that of 4 images is not the mean of those of 2 and 2."""
+    torch.manual_seed(0)
+    logits, masks = torch.randn(4, 3, 8, 8), torch.randint(0, 3, (4, 8, 8))
+    masks[:2] = masks[:2].clamp(max=1)  # a class of some groups alone
+    loss = build_loss("published:mIoU")
+    halves = (loss(logits[:2], masks[:2]) + loss(logits[2:], masks[2:])) / 2
+    assert MeanOfGroupsLoss(loss, 2)(logits, masks) == pytest.approx(halves.item(), abs=1e-6)
+    assert abs(loss(logits, masks) - halves) > 0.01
+    assert Training.of_protocol("release").loss_batch == 8  # 32 images on 4 GPUs
+    with pytest.raises(InputError, match=r"4 images at once \(processes 8, accumulate 1\) do not make groups of 8"):
+        Training.of_protocol("release").check_shares(8)
+    with pytest.raises(InputError, match="loss_batch"):
+        Training.of_protocol("paper-proxy", loss_batch=5)
+
+
+def test_the_settings_decide_over_how_many_images_a_runs_loss_sums(tmp_path, data):
+    losses = [
+        [line["loss"] for line in lines(train_into(tmp_path / str(images), data, images) / "log.jsonl")]
+        for images in (None, 4, 2)
+    ]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def train_into(out, data, images):
+    train_run(small_task(data, loss_batch=images), "published:mIoU", out, progress=False)
+    return out
 
 
 def test_a_loss_is_computed_in_float32_whatever_the_networks_arithmetic():

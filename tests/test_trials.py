@@ -290,6 +290,29 @@ def test_a_whole_search_on_the_proxy_task_writes_the_scores_that_trials_would(tm
 
 
 @pytest.mark.long
+def test_a_searchs_conventions_are_those_of_its_trials(tmp_path, data):
+    """Of the losses that are trained, and of the metric that scores them, also without a pipeline that repeats them."""
+    losses, scored = set(), set()
+    for name, changes in {
+        "usual": {},
+        "loss": {"loss_conventions": {"tolerance": 0}},
+        "metric": {"conventions": {"tolerance": 0}, "loss_conventions": {"tolerance": 5}},
+    }.items():
+        search = Search(metric="BF1", steps=1, trials_per_step=2, **changes)
+        write_json(tmp_path / f"{name}.json", search.model_dump(exclude_defaults=True))
+        settings = ["--settings", str(tmp_path / f"{name}.json"), *arguments(data)]
+        assert main(["search", str(tmp_path / name), "--quiet", *settings]) == 0
+        by_search = Folder(tmp_path / name).scores(1)[0].scores
+        assert (
+            main(["trials", str(new_search(tmp_path / f"{name} again", search).path), "--step", "1", *arguments(data)])
+            == 0
+        )
+        assert Folder(tmp_path / f"{name} again").scores(1)[0].scores == by_search
+        losses.add(by_search["mIoU"])  # of the trained network: it depends on the loss alone
+        scored.add(by_search["BF1"])
+    assert (len(losses), len(scored)) == (2, 3)
+
+
 def test_a_users_metric_is_searched_for_on_the_proxy_task(tmp_path, data):
     write_json(tmp_path / "search.json", {"metric": "toyDice", "steps": 1, "trials_per_step": 2})
     command = ["search", str(tmp_path / "toy"), "--settings", str(tmp_path / "search.json"), "--quiet"]

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from autoseg.errors import Preempted
 from autoseg.files import fingerprint
+from autoseg.losses.surrogate_loss import SurrogateLoss
 from autoseg.training.arithmetic import autocast, cudnn_settings, decisive_for_scores
 from autoseg.training.checkpoint import Checkpoint
 from autoseg.training.loop import train
@@ -126,6 +127,16 @@ def test_the_host_waits_once_in_20_steps(as_on_a_gpu, monkeypatch, changes):
     with Waits(monkeypatch) as waits:
         trained(**changes)
     assert waits.count == STEPS / LOOK_EVERY == 2
+
+
+@pytest.mark.parametrize("metric", ["mIoU", "BIoU", "BF1", "gAcc"])
+def test_the_host_waits_once_in_20_steps_also_with_a_searched_loss(as_on_a_gpu, monkeypatch, metric):
+    monkeypatch.setattr("autoseg.losses.labels.eager_on_cpu", lambda x: False)  # the loss as a GPU computes it
+    loss = SurrogateLoss.published(metric)
+    with Waits(monkeypatch) as waits:
+        _, outcome = trained(loss)
+    assert waits.count == 2
+    assert len(outcome.losses) == STEPS
 
 
 def test_the_host_waits_no_more_often_with_the_scaler_of_float16(as_on_a_gpu, scaled, monkeypatch):

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from autoseg.files import atomic
 from autoseg.losses.surrogate import Surrogate
 
 
@@ -46,3 +47,13 @@ def hang(surrogate: Surrogate, number: int) -> float:
     Path(os.environ["WHO"]).write_text(str(os.getpid()))
     time.sleep(600)
     return 0.0
+
+
+def on_its_gpu(surrogate: Surrogate, number: int) -> float:
+    """Say which process works on which GPU, in a file in the folder named by WHO; wait until all of WORKERS have."""
+    folder = Path(os.environ["WHO"])
+    with atomic(folder / str(number)) as file:
+        file.write(f"{os.getpid()} {os.environ['CUDA_VISIBLE_DEVICES']}")
+    while len({path.read_text().split()[0] for path in folder.glob("[0-9]*")}) < int(os.environ["WORKERS"]):
+        time.sleep(0.01)
+    return near(surrogate, number)

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from autoseg.cli.sources import add_options, add_workers, read_options
-from autoseg.cli.tasks import add_network_arguments, add_task_arguments, settings, task_of
+from autoseg.cli.tasks import add_network_arguments, add_sharing_argument, add_task_arguments, settings, task_of
 from autoseg.errors import Problem, collect, errors, listing, warnings
 
 if TYPE_CHECKING:
     from autoseg.data.kinds import OnDisk
 
-HELP = "list everything that is wrong with a data set, a training or a cluster, with cures"
+HELP = "list everything that is wrong with a data set, a training, GPUs or a cluster, with cures"
 
 
 class Subject(NamedTuple):
@@ -105,6 +105,16 @@ def _network() -> Subject:
     return Subject("a network: that it can be built, takes its weights, and gives logits", arguments, check)
 
 
+def _gpus() -> Subject:
+    def check(args: argparse.Namespace) -> list[Problem]:
+        from autoseg.training.task import check_gpus
+
+        none = Problem("gpus", "there is none that could be used here", "trainings run on the CPU", "warning")
+        return check_gpus(args.trials_per_gpu) or [none]
+
+    return Subject("the GPUs of this machine, and how jobs share them", add_sharing_argument, check)
+
+
 def _slurm() -> Subject:
     def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--profile", default="slurm", metavar="DIR", help="Snakemake's (default: slurm)")
@@ -126,7 +136,8 @@ def _subjects() -> dict[str, Subject]:
     from autoseg.data.kinds import KINDS, OnDisk
 
     data_sets = {name: _data_set(kind) for name, kind in KINDS.items() if issubclass(kind, OnDisk)}
-    return {**data_sets, "prepared": _prepared(), "task": _task(), "network": _network(), "slurm": _slurm()}
+    own = {"task": _task(), "network": _network(), "gpus": _gpus(), "slurm": _slurm()}
+    return {**data_sets, "prepared": _prepared(), **own}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from autoseg.cli.tasks import add_task_arguments, task_of
+from autoseg.cli.tasks import add_task_arguments, on_gpus, task_of
 from autoseg.errors import InputError
 
 HELP = "score a run, or a checkpoint, on the validation images"
@@ -42,11 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--predictions", metavar="DIR", help="write the predicted label maps here, as palette PNGs")
     parser.add_argument("--name", help="what the run is called in the file (default: its folder's name)")
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
-    add_task_arguments(parser, "release", checkpoint=False)
+    add_task_arguments(parser, "release", "release-cityscapes on Cityscapes", checkpoint=False)
 
 
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
+    from autoseg.data.prepared import Prepared
     from autoseg.training.run import evaluate_checkpoint, evaluate_run
 
     if bool(args.run_folder) == bool(args.checkpoint):
@@ -60,12 +61,16 @@ def run(args: argparse.Namespace) -> None:
     }
     if args.scale:
         options["scale"] = _scale(args.scale)
-    if args.checkpoint:
-        out = args.out or f"{args.checkpoint}.scores.json"
-        found = evaluate_checkpoint(task_of(args), args.checkpoint, out, **options)
-    else:
-        out = args.out or Path(args.run_folder) / "scores.json"
-        found = evaluate_run(task_of(args), args.run_folder, out, **options)
+    if args.protocol is None and args.data and Prepared.open(args.data).index.dataset == "cityscapes":
+        args.protocol = "release-cityscapes"
+    task = task_of(args)
+    with on_gpus(task):
+        if args.checkpoint:
+            out = args.out or f"{args.checkpoint}.scores.json"
+            found = evaluate_checkpoint(task, args.checkpoint, out, **options)
+        else:
+            out = args.out or Path(args.run_folder) / "scores.json"
+            found = evaluate_run(task, args.run_folder, out, **options)
     if found is not None:
         print("  ".join(f"{name} {value:.2f}" for name, value in found.scores.items()), file=sys.stderr)
 

@@ -50,7 +50,7 @@ def read_options(args: argparse.Namespace, kind: type[Options]) -> Options:
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Add the number of threads, which changes no byte of the result."""
     parser.add_argument(
-        "--workers", type=int, default=_cores(), metavar="N", help="threads (default: the cores of this job)"
+        "--workers", type=int, default=cores(), metavar="N", help="threads (default: the cores of this job)"
     )
 
 
@@ -70,5 +70,6 @@ def _pairs(given: list[str], where: str) -> dict[str, str]:
     return pairs
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

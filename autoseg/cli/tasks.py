@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from autoseg import gpus
 from autoseg.errors import InputError
 
 if TYPE_CHECKING:
+    from autoseg.search.settings import Search
     from autoseg.training.settings import Task
 
 
-def add_task_arguments(parser: argparse.ArgumentParser, protocol: str, *, checkpoint: bool = True) -> None:
-    """Add what makes a `Task`; `checkpoint`: also the whole network that a training starts from."""
+def add_task_arguments(
+    parser: argparse.ArgumentParser, protocol: str, exception: str = "", *, checkpoint: bool = True
+) -> None:
+    """Add what makes a `Task`: the protocol that is taken where none is named, and what the help says besides.
+
+    `checkpoint`: also the whole network that a training starts from.
+    """
+    parser.set_defaults(usual_protocol=protocol)
+    said = f"{protocol}; {exception}" if exception else protocol
     group = parser.add_argument_group("task")
     group.add_argument("--data", metavar="DIR", help="a folder made by `autoseg prepare`")
     group.add_argument("--split", metavar="FILE", help="made by `autoseg split` (default: split.json in DIR)")
     add_network_arguments(group, checkpoint=checkpoint)
-    group.add_argument(
-        "--protocol", default=protocol, help=f"training settings by name (default {protocol}); see docs/config.md"
-    )
+    group.add_argument("--protocol", help=f"training settings by name (default {said}); see docs/config.md")
     group.add_argument(
         "--set",
         action="append",
@@ -67,6 +75,29 @@ def add_network_arguments(parser: argparse._ActionsContainer, *, checkpoint: boo
         )
 
 
+def add_sharing_argument(parser: argparse.ArgumentParser) -> None:
+    """Add how many trials may share a GPU."""
+    parser.add_argument(
+        "--trials-per-gpu",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="trials that may share a GPU of this machine, if it is large enough for them (default 1)",
+    )
+
+
+def positive(text: str) -> int:
+    """Read a whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected a whole number of at least 1")
+    return int(text)
+
+
+def on_gpus(task: Task, count: int = 1, sharing: int = 1) -> AbstractContextManager[object]:
+    """Return a block in which the task has its GPUs to itself, or shares one; it waits for them. None on a CPU."""
+    return nullcontext() if task.training.device == "cpu" else gpus.taken(count, sharing)
+
+
 def settings(pairs: list[str], option: str) -> dict[str, Any]:
     """Return KEY=VALUE pairs as a mapping; a value is JSON, or else a plain word.
 
@@ -83,6 +114,19 @@ def settings(pairs: list[str], option: str) -> dict[str, Any]:
         except ValueError:
             found[key] = value
     return found
+
+
+def task_of_search(args: argparse.Namespace, search: Search) -> Task:
+    """Return the task that scores a search's trials: with the search's conventions, where the arguments say none."""
+    task = task_of(args)
+    for field, stated in (
+        ("conventions", search.conventions.model_dump(exclude_defaults=True)),
+        ("loss_conventions", search.loss_conventions.changes),
+    ):
+        own = getattr(task, field)
+        both = {**stated, **own.model_dump(exclude_unset=True)}
+        task = task.model_copy(update={field: type(own)(**both)})
+    return task
 
 
 def task_of(args: argparse.Namespace) -> Task:
@@ -104,7 +148,7 @@ def task_of(args: argparse.Namespace) -> Task:
         "network_options": settings(args.network_option, "--network-option"),
         "weights": None if args.weights in (None, "none") else args.weights,
         "checkpoint": args.checkpoint,
-        "training": Training.of_protocol(args.protocol, **settings(args.set, "--set")),
+        "training": Training.of_protocol(args.protocol or args.usual_protocol, **settings(args.set, "--set")),
         "conventions": conventions,
         "loss_conventions": loss_conventions,
     }

@@ -9,10 +9,13 @@ write a checkpoint and end with exit code 75.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
+import signal
 import sys
 
-from autoseg.cli.tasks import add_task_arguments, settings, task_of
+from autoseg import gpus
+from autoseg.cli.tasks import add_task_arguments, on_gpus, settings, task_of
 from autoseg.errors import InputError
 
 HELP = "train a network with a loss"
@@ -35,20 +38,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
-    if args.processes != 1 and "WORLD_SIZE" not in os.environ:
-        _become_torchrun(args.processes)
-    from autoseg.training.run import train_run
+    if args.processes < 1:
+        raise InputError(f"--processes {args.processes}: expected 1 or more.")
+    task = task_of(args)
+    with on_gpus(task, args.processes):
+        if "WORLD_SIZE" in os.environ:
+            _end_with_torchrun()
+        elif args.processes != 1:
+            _become_torchrun(args.processes)
+        from autoseg.training.run import train_run
 
-    trained = train_run(
-        task_of(args),
-        args.loss,
-        args.out,
-        searched=settings(args.searched, "--searched"),
-        on=args.on,
-        source=args.source,
-        tensorboard=args.tensorboard,
-        progress=not args.quiet,
-    )
+        trained = train_run(
+            task,
+            args.loss,
+            args.out,
+            searched=settings(args.searched, "--searched"),
+            on=args.on,
+            source=args.source,
+            tensorboard=args.tensorboard,
+            progress=not args.quiet,
+        )
     if trained is not None:
         end = " (diverged: the loss was not finite)" if trained.diverged else ""
         print(f"{args.out}: {trained.iterations} steps{end}", file=sys.stderr)
@@ -56,9 +65,15 @@ def run(args: argparse.Namespace) -> None:
 
 def _become_torchrun(processes: int) -> None:
     """Replace this process by torchrun with the same command: a signal to it reaches its processes."""
-    if processes < 1:
-        raise InputError(f"--processes {processes}: expected 1 or more.")
+    gpus.keep_over_exec()
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "60")  # seconds to write a checkpoint
     # A port of its own (--standalone), so that several can run on one machine.
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     os.execv(sys.executable, [sys.executable, *torchrun, "-m", "autoseg", *sys.argv[1:]])
+
+
+def _end_with_torchrun() -> None:
+    """Have the system end this process when torchrun is killed: it would train on, on GPUs that others then take."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)

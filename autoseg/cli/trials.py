@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from autoseg.cli.tasks import add_task_arguments, task_of
+from autoseg.cli.tasks import add_sharing_argument, add_task_arguments, on_gpus, task_of_search
 from autoseg.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,12 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="FILE", help="write the checksums of the chunk's score files here when all are done"
     )
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
+    add_sharing_argument(parser)
     add_task_arguments(parser, "paper-proxy")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
     from autoseg.files import checksum
+    from autoseg.search.folder import Folder
     from autoseg.search.records import ChunkScores
     from autoseg.search.runner import run_chunk
     from autoseg.training.trial import ProxyTask
@@ -45,7 +47,8 @@ def run(args: argparse.Namespace) -> None:
     if args.step != "rescore" and not number.isdigit():
         raise InputError(f"found '{args.step}'", where="--step", expected="a number or 'rescore'")
     step: StepName = "rescore" if args.step == "rescore" else int(number)
-    task = ProxyTask(task_of(args), progress=not args.quiet)
-    paths = run_chunk(args.folder, step, task, (int(k), int(n)))
+    task = task_of_search(args, Folder(args.folder).proposals(step).search)
+    with on_gpus(task, sharing=args.trials_per_gpu):
+        paths = run_chunk(args.folder, step, ProxyTask(task, progress=not args.quiet), (int(k), int(n)))
     if args.out:
         ChunkScores(scores={path.name: checksum(path) for path in paths}).save(args.out)

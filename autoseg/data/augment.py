@@ -20,7 +20,7 @@ import albumentations as A  # type: ignore[import-untyped]
 import cv2
 
 from autoseg.data.cache import resize_mask
-from autoseg.data.model import VOID
+from autoseg.data.model import LONGEST, VOID
 from autoseg.data.reading import Array
 
 # A crop is too small to be divided among threads, and worker processes use the cores already.
@@ -34,6 +34,9 @@ _NORMALIZED = [((_LEVELS / 255 - mean) / std).astype(np.float32) for mean, std i
 
 class ScaledCrop(A.DualTransform):
     """Resize so that the short side is about `short_side` times U(scale), and cut a random window of `crop` from it.
+
+    Where the image is longer than four times its short side, the long side is brought to four times `short_side`
+    instead, as in the release, and as `WholeView` does it when the trained network is scored.
 
     A window in which one class has more than `max_share` of the pixels that are not void is drawn again, up to `tries`
     times. An image that does not fill the crop gives a smaller one.
@@ -55,7 +58,8 @@ class ScaledCrop(A.DualTransform):
         """Draw the scale and the window."""
         mask = data["mask"]
         height, width = mask.shape
-        zoom = self.py_random.uniform(*self.scale) * self.short_side / min(height, width)
+        short_side = max(min(height, width), max(height, width) / LONGEST)
+        zoom = self.py_random.uniform(*self.scale) * self.short_side / short_side
         # The window in the image's own pixels, and its size after resizing.
         window = [min(side, max(1, round(want / zoom))) for side, want in zip(mask.shape, self.crop, strict=True)]
         size = [min(want, max(1, round(side * zoom))) for side, want in zip(window, self.crop, strict=True)]
@@ -194,7 +198,7 @@ class WholeView:
     def size(self, height: int, width: int) -> tuple[int, int]:
         """Return the height and width of an image when it is scored."""
         zoom = min(self.scale[0] / max(height, width), self.scale[1] / min(height, width))
-        return int(height * zoom + 0.5), int(width * zoom + 0.5)
+        return max(1, int(height * zoom + 0.5)), max(1, int(width * zoom + 0.5))
 
     def __call__(self, image: Array, mask: Array) -> tuple[Array, Array]:
         """Return the image, resized, and the mask."""

@@ -32,7 +32,8 @@ class Batches(Sampler[list[Key]]):
     """The keys of batches `start` to `stop` of an endless sequence of shuffled epochs; any start costs nothing.
 
     The sequence of samples does not depend on the batch size, so four batches of 8 are one of 32. With several
-    processes, each takes its share of every batch.
+    processes, each takes its share of every batch: the next images in the sequence, so that groups of neighbours, over
+    which a loss may take its sums, are the same with any number of processes.
     """
 
     def __init__(
@@ -67,7 +68,8 @@ class Batches(Sampler[list[Key]]):
                     epoch = position // self.size
                     order = np.random.default_rng([self.seed, epoch]).permutation(self.size)
                 keys.append((epoch, int(order[position % self.size])))
-            yield keys[self.rank :: self.world_size]
+            bounds = [len(keys) * rank // self.world_size for rank in (self.rank, self.rank + 1)]
+            yield keys[slice(*bounds)]
 
 
 class Samples(Dataset[Any]):

@@ -101,6 +101,9 @@ class SourcePaths(Document):
     )
 
 
+LONGEST = 4
+"""The greatest long side of a resized image, in wanted short sides: the release's (2048, 512) and (512, 128)."""
+
 _CACHE_SCALE = 2  # augmentation enlarges up to twice, so no image has to be enlarged from the cache
 
 

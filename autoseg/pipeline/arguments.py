@@ -104,6 +104,11 @@ class Arguments:
         """How and where a training runs, which changes no result."""
         return options({"device": self.pipeline.device, "workers": self.pipeline.workers})
 
+    @cached_property
+    def machine_of_trials(self) -> str:
+        """How and where trials run, which changes no result."""
+        return f"{self.machine} {flags({'trials_per_gpu': self.pipeline.trials_per_gpu})}"
+
     def prepare(self, dataset: str, crop: int) -> str:
         """Return the arguments of `autoseg prepare` for a cache of this crop."""
         plan = self.pipeline.datasets[dataset]
@@ -135,6 +140,8 @@ class Arguments:
             task = self._task(plan.dataset, proxy, settings, self.pipeline.search(name).conventions)
             if proxy.checkpoint:
                 task += f" {flags({'checkpoint': proxy.checkpoint})}"
+            if in_loss := options(self.pipeline.search(name).loss_conventions.changes, "--loss-convention"):
+                task += f" {in_loss}"
             if (seed := self.pipeline.hold_out_seed(name)) is not None:
                 task += f" {flags({'split': self.layout.split(plan.dataset, seed)})}"
             found[name] = {
@@ -170,16 +177,18 @@ class Arguments:
         settings = self.pipeline.run_training(run.retraining, run.seed)
         how, dataset = self.pipeline.retrainings[run.retraining], self.pipeline.datasets[run.dataset]
         task = self._task(run.dataset, how, settings, dataset.metric_conventions)
-        return f"{task} {options(dataset.loss_conventions.changes, '--loss-convention')}".rstrip()
+        # Trained weights do not depend on the scale of the test, but `run.json` says it, and scores do.
+        scale = {} if settings.test_scale == "training" else {"test_scale": settings.test_scale}
+        more = [options(scale), options(dataset.loss_conventions.changes, "--loss-convention")]
+        return " ".join([task, *filter(None, more)])
 
     def _task(self, dataset: str, how: Proxy | Retraining, settings: Training, conventions: Conventions) -> str:
         """Return what describes a training on a data set."""
-        decisive = {key: value for key, value in settings.decisive.items() if value is not None}
         return " ".join(
             [
                 flags({"data": self.layout.data(dataset), "network": how.network, "weights": how.weights}),
                 *([options(how.network_options, "--network-option")] if how.network_options else []),
-                options(decisive),
+                options(settings.decisive),
                 options(conventions.model_dump(exclude_none=True), "--convention"),
             ]
         )

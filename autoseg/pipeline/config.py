@@ -44,6 +44,11 @@ class Pipeline(Part):
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where trainings run")
     threads: int = Field(default=1, ge=1, description="CPU threads of a training; another number, other last digits")
     workers: int = Field(default=2, ge=0, description="processes that load data for a training")
+    trials_per_gpu: int = Field(
+        default=1,
+        ge=1,
+        description="jobs with trials that may share a GPU of this machine; on a cluster, its own rules do",
+    )
 
     # --------------------------------------------------------------------------------------------------------- checks
 
@@ -77,11 +82,9 @@ class Pipeline(Part):
                 raise InputError(f"the name '{name}'", where=where, expected=expected)
 
     def _check_batch(self, retraining: Name) -> None:
-        settings, processes = self.run_training(retraining, 0), self.retrainings[retraining].processes
-        if settings.batch_size % (processes * settings.accumulate):
-            what = f"{settings.batch_size} images cannot be shared by {processes} processes"
-            where = f"retrainings.{retraining}: training.batch_size"
-            raise InputError(f"{what} in {settings.accumulate} parts each", where=where)
+        settings = self.run_training(retraining, 0)
+        with located(f"retrainings.{retraining}"):
+            settings.check_shares(self.retrainings[retraining].processes)
 
     def _check_searches(self) -> None:
         """Refuse curves to start from that are not there, and two searches that are one."""

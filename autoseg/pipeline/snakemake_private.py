@@ -73,6 +73,23 @@ def slurm_run(workflow: Any) -> str | None:
     return getattr(workflow.scheduler._executor, "run_uuid", None)
 
 
+def is_local(workflow: Any) -> bool:
+    """Return whether jobs run on this machine: only an executor that sends them elsewhere has a number of nodes.
+
+    The executor itself is not yet known when the Snakefile is read.
+    """
+    return workflow.resource_settings.nodes is None
+
+
+def limit(workflow: Any, resource: str, most: int) -> None:
+    """Let the jobs that run on this machine at once use no more of a resource, unless a limit was given.
+
+    `--resources` on the command line does the same, but a limit that the machine knows need not be counted by hand.
+    """
+    if resource not in workflow.global_resources:
+        workflow.register_resource(resource, most)
+
+
 def is_slurm_batch(arguments: Sequence[str]) -> bool:
     """Return whether this Snakemake, by its arguments, is the one in a job's batch script, which calls `srun`.
 

@@ -5,6 +5,8 @@ Both write the same files through the same functions, so that either goes on whe
 
 from __future__ import annotations
 
+import functools
+import logging
 import math
 import multiprocessing
 import os
@@ -12,12 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from tqdm import tqdm
 
+from autoseg import gpus
 from autoseg.errors import InputError
 from autoseg.files import fingerprint, writing
 from autoseg.losses.surrogate import Surrogate
@@ -30,6 +34,8 @@ from autoseg.search.settings import Search
 from autoseg.search.space import search_fingerprint, surrogate
 from autoseg.search.steps import ask, rescore, select
 from autoseg.search.times import write_time
+
+_log = logging.getLogger(__name__)
 
 
 class Objective(Protocol):
@@ -130,7 +136,12 @@ def run_chunk(
 
 
 def run(
-    folder: str | os.PathLike[str], search: Search, objective: str | Objective, workers: int = 1, progress: bool = True
+    folder: str | os.PathLike[str],
+    search: Search,
+    objective: str | Objective,
+    workers: int = 1,
+    progress: bool = True,
+    trials_per_gpu: int = 1,
 ) -> Surrogate:
     """Run a search to its end, or continue it, and write `surrogate.json`.
 
@@ -142,8 +153,10 @@ def run(
             A score that is not finite is a collapsed training: it is recorded as such and counts as the worst of its
             step. Or an `Objective`, such as `autoseg.training.trial.ProxyObjective`. Scores of another objective, task
             or setting are set aside, and their trials scored anew.
-        workers: how many processes score trials at once.
+        workers: how many processes score trials at once. Where there are GPUs, each takes one (`autoseg.gpus`), and no
+            more are started than these have room for.
         progress: show a bar.
+        trials_per_gpu: how many workers may share a GPU; 0: they take none, as trials train on the CPU.
     """
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise InputError(f"found {workers!r}", where="workers", expected="a whole number of at least 1")
@@ -152,12 +165,17 @@ def run(
         objective = UserFunction(objective)
     files = Folder(folder)
     search = files.start(search)
+    room = len(gpus.visible()) * trials_per_gpu
+    if 0 < room < workers:
+        _log.info(f"{room} of {workers} workers are started, as many as the GPUs have room for (see trials_per_gpu).")
+        workers = room
     steps = search.total_steps
     history: list[Scored] = []
     shown = bar(search.name if progress else None, "trial", smoothing=0.05)
     # Spawned, so that whatever the objective loads (CUDA above all) starts clean in every worker.
     spawn = multiprocessing.get_context("spawn")
-    with shown, ProcessPoolExecutor(workers, mp_context=spawn, initializer=_start_worker) as pool:
+    start = functools.partial(_start_worker, trials_per_gpu)
+    with shown, ProcessPoolExecutor(workers, mp_context=spawn, initializer=start) as pool:
         for step in range(1, steps + 1):
             proposals = ask(search, history)
             shown.total = steps * len(proposals.trials) + search.most_rescored
@@ -199,7 +217,10 @@ def _score_all(
             future.cancel()
 
 
-def _start_worker() -> None:
+_worker = ExitStack()  # what a worker process holds until it ends
+
+
+def _start_worker(trials_per_gpu: int) -> None:
     """Have the worker end when the search is killed: it would otherwise wait for work, and hold its GPU, for ever."""
     parent = multiprocessing.parent_process()
 
@@ -209,3 +230,5 @@ def _start_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+    if trials_per_gpu:
+        _worker.enter_context(gpus.taken(sharing=trials_per_gpu))

@@ -97,7 +97,7 @@ def decisive(search: Search) -> Search:
     ppo2 = {**asdict(settings), "clip": settings.first_clip}
     for key in ("steps", "trials_per_step", "family", "pick"):
         del ppo2[key]
-    kept = {"name", "metric", "family", "monotone", "truth_table", "conventions", "sampler", "seed"}
+    kept = {"name", "metric", "family", "monotone", "truth_table", "conventions", "loss_conventions", "sampler", "seed"}
     return Search(
         **search.model_dump(include=kept),
         layout=layout,

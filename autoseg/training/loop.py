@@ -7,6 +7,7 @@ and trainings that differ in the loss alone see the same batches and the same dr
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
@@ -20,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from autoseg import gpus
 from autoseg.data.loaders import sample_seed
 from autoseg.errors import InputError, Preempted
 from autoseg.progress import bar
@@ -32,6 +34,8 @@ from autoseg.training.networks import Network
 from autoseg.training.optimiser import freeze_parameters, freeze_statistics, learning_rate, make_optimiser
 from autoseg.training.settings import Training
 from autoseg.training.watch import LOOK_EVERY, Watch, reduced, works_behind
+
+_log = logging.getLogger(__name__)
 
 Loader = Callable[[int], Iterable[tuple[Tensor, Tensor]]]  # from which (micro-)batch on -> batches
 
@@ -50,6 +54,8 @@ def choose_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("device is 'cuda', but no GPU is available here; ask for one, or set device to 'cpu'.")
     if name == "cpu" or not torch.cuda.is_available():
+        if name == "auto" and (held := os.environ.get(gpus.HELD)):
+            _log.warning(f"torch sees no GPU, though this process may use {held}: it trains on the CPU.")
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 

@@ -89,7 +89,6 @@ def train_run(
         {
             **opened.identity(),
             "loss": loss_content(loss, searched),
-            "loss_conventions": task.loss_conventions.changes,
             "data": data.checksum(cache_short_side(s.short_side)) if cached else data.index_checksum,
             "ids": ids,
             "source": source,
@@ -118,10 +117,7 @@ def train_run(
         with writing(out):
             return _write_trained(out, trained(before))  # anew: whoever watches dates sees that it is up to date
     with distributed(device) as (rank, world):
-        if s.batch_size % (world * s.accumulate):
-            raise InputError(
-                f"batch_size {s.batch_size} cannot be shared by {world} processes in {s.accumulate} parts each."
-            )
+        s.check_shares(world)
         network = opened.network()
         criterion = build_loss(
             loss,
@@ -129,8 +125,8 @@ def train_run(
             class_counts=[sum(data.entry(name).pixels.get(c, 0) for name in ids) for c in range(data.num_classes)],
             searched=searched,
             conventions=opened.conventions,
-            has_background=opened.conventions.drop_background,
-            sync=world > 1,
+            has_background=opened.has_background,
+            sync=world > 1 and s.loss_batch is None,
             **task.loss_conventions.changes,
         )
         logs: list[Callable[[Line], None]] = []
@@ -141,7 +137,7 @@ def train_run(
         checkpoint = Checkpoint(out / "checkpoint.pt", mark)
         outcome = train(
             network,
-            criterion,
+            opened.in_groups(criterion),
             lambda start: opened.batches(read, ids, start, rank, world),
             s,
             device=device,

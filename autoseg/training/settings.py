@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from autoseg.data.model import LONGEST
 from autoseg.errors import InputError, unknown
 from autoseg.files import Part, parse
 from autoseg.metrics.conventions import Conventions, LossConventions
@@ -73,6 +74,12 @@ class Training(Part):
         default=False, description="every batch norm's statistics, weight and bias stay as they begin"
     )
     aux_weight: float = Field(default=0.4, ge=0, description="weight of the auxiliary head's loss, the same loss")
+    loss_batch: int | None = Field(
+        default=None,
+        ge=1,
+        description="images that a loss takes its sums over; a step's loss is the mean over such groups; null: all "
+        "images that are processed at once, on all processes together",
+    )
     clip_gradient: float | None = Field(default=None, gt=0, description="greatest norm of the gradient; null: no limit")
     ema: float | None = Field(
         default=None,
@@ -99,8 +106,7 @@ class Training(Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> Training:
-        if self.batch_size % self.accumulate:
-            raise InputError(f"batch_size {self.batch_size} cannot be processed in {self.accumulate} equal parts.")
+        self.check_shares(1)
         if self.min_lr > self.lr:
             raise InputError(f"min_lr {self.min_lr} is greater than lr {self.lr}.")
         check_augmentation(self.augmentation)
@@ -119,6 +125,17 @@ class Training(Part):
             raise unknown("protocol", protocol, PROTOCOLS)
         return parse(cls, {**PROTOCOLS[protocol][0], **changes}, f"protocol '{protocol}'")
 
+    def check_shares(self, processes: int) -> None:
+        """Refuse a batch that so many processes cannot share, in parts and in the groups of its loss."""
+        shares, how = processes * self.accumulate, f"(processes {processes}, accumulate {self.accumulate})"
+        if self.batch_size % shares:
+            what = f"{self.batch_size} images cannot be shared out in {shares} equal parts {how}"
+            raise InputError(what, where="batch_size")
+        at_once = self.batch_size // shares
+        if self.loss_batch is not None and at_once % self.loss_batch:
+            what = f"{at_once} images at once {how} do not make groups of {self.loss_batch}"
+            raise InputError(what, where="loss_batch", expected=f"a divisor of {at_once}")
+
     @property
     def scored_at(self) -> tuple[int, int] | None:
         """The greatest long and short side of an image that the trained network is scored on; None: as it is.
@@ -127,7 +144,7 @@ class Training(Part):
         (2048, 512)
         """
         if self.test_scale == "training":
-            return 4 * self.short_side, self.short_side
+            return LONGEST * self.short_side, self.short_side
         return None if self.test_scale == "original" else self.test_scale
 
     @property
@@ -173,12 +190,21 @@ PROTOCOLS: Mapping[str, tuple[dict[str, Any], str]] = {
         "as 'paper', with the iterations and the crop that DeepLabv3+'s authors publish for Cityscapes",
     ),
     "release": (
-        {"iterations": 10000, "batch_size": 32, "crop": (512, 512), "short_side": 512},
-        "the authors' release on VOC: 10 k iterations of 32 crops of 512 over 4 GPUs, lr .02, heads' lr x10, SyncBN",
+        {"iterations": 10000, "batch_size": 32, "crop": (512, 512), "short_side": 512, "loss_batch": 8},
+        "the authors' release on VOC: 10 k iterations of 32 crops of 512 over 4 GPUs, each with the loss of its own 8, "
+        "lr .02, heads' lr x10, SyncBN",
     ),
     "release-cityscapes": (
-        {"iterations": 40000, "batch_size": 8, "crop": (512, 1024), "short_side": 1024, "lr": 0.01, "head_lr": 1.0},
-        "not released; mmsegmentation's usual schedule for DeepLabv3+ on Cityscapes, all parts at lr .01",
+        {
+            "iterations": 40000,
+            "batch_size": 8,
+            "crop": (512, 1024),
+            "short_side": 1024,
+            "loss_batch": 2,
+            "lr": 0.01,
+            "head_lr": 1.0,
+        },
+        "not released; mmsegmentation's usual schedule for DeepLabv3+ on Cityscapes, over 4 GPUs, all parts at lr .01",
     ),
 }
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from autoseg import gpus
 from autoseg.data.kinds import kind_of
 from autoseg.data.loaders import Read, train_loader
 from autoseg.data.model import cache_short_side
@@ -22,6 +23,7 @@ from autoseg.data.prepared import Prepared
 from autoseg.data.split import load_split
 from autoseg.errors import Problem, collect
 from autoseg.files import checksum
+from autoseg.losses.build import MeanOfGroupsLoss
 from autoseg.metrics.formula import METRICS
 from autoseg.metrics.segmentation import SegmentationMetrics
 from autoseg.training.augmentation import make_augmentation, pipeline_identity, remarks_on_augmentation
@@ -44,6 +46,8 @@ class OpenTask:
         self.data = Prepared.open(task.data)
         self.split = load_split(task.split or Path(task.data) / "split.json", self.data)
         self.conventions = task.conventions.on_data(kind_of(self.data.index.dataset).HAS_BACKGROUND)
+        # The metrics say whether class 0 is a background, unless losses are told to drop it all the same.
+        self.has_background = self.conventions.drop_background or bool(task.loss_conventions.drop_background)
 
     def network(self) -> Network | Foreign:
         """Return the network as every training of this task begins: weights of the encoder, heads from the seed."""
@@ -56,6 +60,11 @@ class OpenTask:
             checkpoint=task.checkpoint,
             options=task.network_options,
         ).to(self.device)
+
+    def in_groups(self, loss: nn.Module) -> nn.Module:
+        """Return a loss as the settings want it: of all images at once, or as the mean over groups of them."""
+        images = self.settings.loss_batch
+        return loss if images is None else MeanOfGroupsLoss(loss, images)
 
     def batches(
         self, read: Read, ids: Sequence[str], start: int, rank: int = 0, world: int = 1
@@ -94,6 +103,7 @@ class OpenTask:
             **({"checkpoint": _content(task.checkpoint)} if task.checkpoint else {}),
             "training": training,
             "conventions": self.conventions.model_dump(),
+            "loss_conventions": self.task.loss_conventions.changes,
             "device": self.device.type,
         }
 
@@ -101,6 +111,18 @@ class OpenTask:
 def _content(file: str | None) -> str | None:
     """Return the checksum of a file; a name that is no file's stays as it is."""
     return checksum(file) if file and Path(file).is_file() else file
+
+
+def check_gpus(trials_per_gpu: int = 1) -> list[Problem]:
+    """Return a remark that names the GPUs and how jobs share them, and whether torch sees them all."""
+    if not (found := gpus.description(trials_per_gpu)):
+        return []
+    sharing = "trials_per_gpu lets small trials share one; CUDA_VISIBLE_DEVICES leaves some to others"
+    problems = [Problem("gpus", found, sharing, "warning")]
+    if (seen := torch.cuda.device_count()) != len(gpus.visible()):
+        cure = "install a torch for this driver, look at CUDA_VISIBLE_DEVICES, or set device to cpu"
+        problems.append(Problem("gpus", f"torch sees {seen} of them", cure))
+    return problems
 
 
 def check_task(
@@ -120,6 +142,8 @@ def check_task(
     with collect(problems):
         if choose_device(task.training.device).type == "cpu":
             remark("device", "the training runs on the CPU", "a network other than small and tiny wants a GPU")
+    if task.training.device != "cpu":
+        problems += check_gpus()
     classes = 2
     with collect(problems, "data"):
         data = Prepared.open(task.data)

@@ -87,9 +87,8 @@ class ProxyTask(OpenTask):
 
     def __call__(self, proposal: Surrogate, number: int) -> dict[str, Any]:
         """Train and score one proposal; return what its files say of it."""
-        background = self.conventions.drop_background
-        loss = SurrogateLoss(proposal, ignore_index=self.data.ignore_index, has_background=background)
-        outcome = self.train(loss, proposal.source if self.progress else None)
+        loss = SurrogateLoss(proposal, ignore_index=self.data.ignore_index, has_background=self.has_background)
+        outcome = self.train(self.in_groups(loss), proposal.source if self.progress else None)
         scores = self.score(dict.fromkeys([*METRICS, proposal.metric]))
         device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
         return {"score": scores[proposal.metric], "scores": scores, "diverged": outcome.diverged, "device": device}

@@ -33,10 +33,9 @@ def read(path: str | os.PathLike[str], cure: str = "give a file that is there") 
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or foreign file fails in many ways
-        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        raise InputError(
-            f"not readable as weights ({reason})", where=path, expected="a file that torch saved"
-        ) from None
+        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].partition('. ')[0]}"
+        expected = "a file that torch saved, of tensors and plain values alone: no code in it is run"
+        raise InputError(f"not readable as weights ({reason})", where=path, expected=expected) from None
     for key in ("state_dict", "model"):
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]

@@ -16,6 +16,7 @@ from autoseg.data.augment import (
     CenterView,
     PhotometricDistortion,
     ScaledCrop,
+    WholeView,
     largest_share,
     normalize,
     pad,
@@ -70,6 +71,17 @@ def test_padding_lies_right_and_below_is_void_and_exactly_zero_once_normalised(s
     for beyond in (np.s_[32:, :], np.s_[:, 32:]):
         assert (labels[beyond] == 255).all()
         assert (pixels[:, *beyond] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "expected"), [(50, 300, (43, 256)), (300, 50, (256, 43)), (50, 200, (64, 256))]
+)
+def test_a_long_image_is_no_longer_than_four_short_sides_in_training_as_in_the_test(height, width, expected):
+    """The release brings images to (2048, 512) at most, times the random scale, in both."""
+    image, mask = labelled_picture(height, width)
+    assert Augmentation(64, (400, 400), scale=(1, 1))(image, mask, 0)[1].shape == expected
+    assert WholeView((256, 64)).size(height, width) == expected
+    assert WholeView((256, 64)).size(1, 10000) == (1, 256)
 
 
 def test_the_scale_is_spread_over_its_range():

@@ -1,13 +1,21 @@
 # What happens around a run, on one machine or on a cluster: how it was started is noted, its processes are marked,
-# a cluster that lacks what the jobs ask for is refused before the first job is submitted, and one that does not answer
-# for a while is waited for.
+# a cluster or machine that lacks what the jobs ask for is refused before the first job, and a cluster that does not
+# answer for a while is waited for.
 
+from autoseg import gpus
 from autoseg.pipeline import patience, resume, slurm
+
+# Of this machine, for jobs that run here.
+GPUS = gpus.visible() if GPU and workflow.is_main_process and private.is_local(workflow) else []
 
 if workflow.is_main_process:
     resume.mark_processes(P.name)
-elif not private.is_slurm_batch(sys.argv):
-    slurm.pass_on_signals()
+    if GPUS:  # no more jobs at once than they have room for; which job gets which, `autoseg.gpus` says
+        private.limit(workflow, "gpu_shares", len(GPUS) * P.trials_per_gpu)
+else:
+    gpus.leave_to_cluster()
+    if not private.is_slurm_batch(sys.argv):
+        slurm.pass_on_signals()
 
 
 def need(job):
@@ -18,9 +26,14 @@ def need(job):
 
 
 def check_cluster():
-    """Refuse to start on a cluster that lacks what the jobs ask for."""
+    """Refuse to start on a cluster, or a machine, that lacks what the jobs ask for."""
     status = private.slurm_status_command(workflow)
     if status is None:
+        runs = [P.runs[job.wildcards.run] for job in private.jobs_to_run(workflow, "train")]
+        for name in {run.retraining for run in runs} if GPUS else ():
+            if P.retrainings[name].processes > len(GPUS):
+                found = f"{P.retrainings[name].processes} GPUs, and {len(GPUS)} can be used here"
+                sys.exit(f"autoseg: retrainings.{name}: processes: asks for {found} ({', '.join(GPUS)}).")
         return
     needs = slurm.most(need(job) for job in private.jobs_to_run(workflow) if not job.is_local)
     if found := [problem for one in needs for problem in slurm.check(one, status)]:

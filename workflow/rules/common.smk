@@ -29,6 +29,7 @@ INPUTS = Inputs(P, PATHS)
 ARGUMENTS = Arguments(P, PATHS)
 ENV = "../../envs/autoseg.yaml"
 GPU = 0 if P.device == "cpu" else 1
+WHOLE_GPU = GPU * P.trials_per_gpu  # in shares, of which a trial takes one
 hand_on(P.plugins)
 
 if workflow.is_main_process:

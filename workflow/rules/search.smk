@@ -44,6 +44,7 @@ rule trials:
     threads: P.threads
     resources:
         gpu=GPU,
+        gpu_shares=GPU,
         cpus_per_task=P.threads + P.workers,
         runtime=known(lambda w, attempt: 240 * attempt),
         mem_mb=known(lambda w, attempt: 16000 * attempt),
@@ -51,7 +52,7 @@ rule trials:
         # One function for arguments and weights, and `known`: planning thousands of these jobs takes a tenth less.
         search=known(lambda w: ARGUMENTS.trials[w.search]),
         # With `input` as an argument it is no reason to run again: it changes no result.
-        machine=known(lambda w, input: ARGUMENTS.machine),
+        machine=known(lambda w, input: ARGUMENTS.machine_of_trials),
         version=TRAINING_VERSION,
     shell:
         "exec autoseg trials {params.search[arguments]} --step {wildcards.step} "

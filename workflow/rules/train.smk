@@ -21,6 +21,7 @@ rule train:
         # As a resource: another number of GPUs alone is no reason to train again.
         processes=lambda w: P.retrainings[P.runs[w.run].retraining].processes,
         gpu=lambda w: GPU * P.retrainings[P.runs[w.run].retraining].processes,
+        gpu_shares=lambda w: WHOLE_GPU * P.retrainings[P.runs[w.run].retraining].processes,
         cpus_per_task=lambda w: (P.threads + P.workers) * P.retrainings[P.runs[w.run].retraining].processes,
         # At most a day, where many partitions end: a training that is cut off goes on from its checkpoint.
         runtime=lambda w, attempt: min(720 * attempt, 1440),
@@ -53,6 +54,7 @@ rule evaluate:
     threads: P.threads
     resources:
         gpu=GPU,
+        gpu_shares=WHOLE_GPU,
         cpus_per_task=P.threads + P.workers,
         runtime=lambda w, attempt: 120 * attempt,
         mem_mb=lambda w, attempt: 16000 * attempt,
