@@ -278,7 +278,7 @@ def test_smps_networks_are_those_of_its_version_and_options_count():
 
 def test_the_fingerprint_of_a_built_in_network_with_default_settings_has_no_new_key(data):
     identity = OpenTask(small_task(data)).identity()
-    assert sorted(identity) == ["conventions", "device", "network", "training", "version", "weights"]
+    assert not {"network_options", "network_source", "libraries", "checkpoint"} & set(identity)
     later = {"optimiser", "schedule", "warmup", "betas", "decay_norms", "ema", "augmentation", "freeze_encoder"}
     assert not later & set(identity["training"])
 
