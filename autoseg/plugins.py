@@ -15,18 +15,18 @@ from typing import Any
 
 from autoseg.errors import InputError
 
-VARIABLE = "AUTOSEG_PLUGINS"  # names plugins as --plugin does
+VARIABLE = "AUTOSEG_PLUGINS"  # environment variable with the same meaning as --plugin
 
 
-def import_module(module: str, what: str) -> ModuleType:
-    """Import a user's module; those of the working directory are found too. `what` begins the sentence if it fails."""
+def import_module(module: str, where: str) -> ModuleType:
+    """Import a user's module, also from the working directory; `where` is that of the error if it fails."""
     _look_here()
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise InputError(f"{what}: {error}; is it installed, or a file in this directory?") from None
+        raise InputError(str(error), where=where, expected="an installed module, or a file in this directory") from None
     except SyntaxError as error:
-        raise InputError(f"{what}: not readable as Python ({error}).") from None
+        raise InputError(f"not readable as Python ({error})", where=where) from None
 
 
 def _look_here() -> None:
@@ -65,7 +65,8 @@ def source_of(module: str, what: str) -> dict[str, str]:
     except (ImportError, ValueError):
         spec = None
     if spec is None:
-        raise InputError(f"{what}: No module named '{top}'; is it installed, or a file in this directory?")
+        expected = "an installed module, or a file in this directory"
+        raise InputError(f"No module named '{top}'", where=what, expected=expected)
     places = spec.submodule_search_locations or [spec.origin or ""]
     folder = Path(next(iter(places))).parent
     installed = folder in {Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -106,9 +107,9 @@ def _imported(text: str) -> set[str]:
 
 
 def hand_on(modules: Iterable[str]) -> None:
-    """Have every `autoseg` that this process starts load these plugins first.
+    """Set the environment so that every `autoseg` which this process starts loads these plugins first.
 
-    On a cluster each job of the pipeline reads the Snakefile again, and so does the same there.
+    On a cluster each job of the pipeline reads the Snakefile again, and so calls this again.
     """
     before = os.environ.get(VARIABLE, "").split()
     os.environ[VARIABLE] = " ".join(dict.fromkeys([*before, *modules]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -69,7 +70,7 @@ make_images = runpy.run_path(str(ROOT / "examples/search_own_folder.py"))["make_
 SMALLER = {
     "steps: 4": "steps: 1",
     "trials_per_step: 8": "trials_per_step: 2",
-    "iterations=60": "iterations=2 --set workers=0",
+    "iterations=60": "iterations=2 --set loaders=0",
     "iterations: 60": "iterations: 2",
     "iterations: 150": "iterations: 2",
     "batch_size=8": "batch_size=2",
@@ -246,6 +247,21 @@ def test_the_tutorial_explains_the_demos_config_to_the_letter():
     text = (ROOT / "docs/pipeline.md").read_text()
     assert f"{trainings} short trainings" in text
     assert f"{len(pipeline.runs)} runs" in text
+
+
+def test_every_function_that_the_architecture_names_is_there():
+    text = (ROOT / "docs/architecture.md").read_text()
+    named = re.findall(r"`([\w/]+\.py)`: `([\w.]+)`", text)
+    assert len(named) > 20
+    for file, name in named:
+        body = ast.parse((ROOT / "autoseg" / file).read_text()).body
+        for part in name.split("."):
+            found = [node for node in body if getattr(node, "name", None) == part]
+            assert found, f"{file} has no {name}"
+            body = getattr(found[0], "body", [])
+    assert len(named) == len(set(named))  # none is visited twice
+    files = re.findall(r"`((?:data|metrics|losses|search|training|pipeline|report)/\w+\.py)`", text)
+    assert all((ROOT / "autoseg" / file).exists() for file in files)
 
 
 def test_every_json_is_json():

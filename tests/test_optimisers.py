@@ -231,7 +231,7 @@ def test_a_pipeline_is_a_function_of_image_and_seed_however_it_is_given(form, tm
 
 def test_batches_are_the_same_whatever_the_number_of_workers(data):
     def first_batches(workers: int) -> list[torch.Tensor]:
-        opened = OpenTask(small_task(data, augmentation="my_augmentation:make", workers=workers))
+        opened = OpenTask(small_task(data, augmentation="my_augmentation:make", loaders=workers))
         return [part for batch in opened.batches(opened.data.read, opened.split.train, 1) for part in batch]
 
     alone, shared = first_batches(0), first_batches(2)
@@ -242,7 +242,7 @@ def test_batches_are_the_same_whatever_the_number_of_workers(data):
 def test_a_pipeline_counts_by_its_content(tmp_path, data):
     path = tmp_path / "mine.yaml"
     A.save(A.Compose([A.HorizontalFlip(p=0.5)]), path, data_format="yaml")
-    before, identity = pipeline_identity(str(path)), OpenTask(small_task(data, augmentation=str(path))).identity()
+    before, identity = pipeline_identity(str(path)), OpenTask(small_task(data, augmentation=str(path))).decisive()
     assert identity["training"]["augmentation"] == before
     A.save(A.Compose([A.HorizontalFlip(p=0.4)]), path, data_format="yaml")
     assert pipeline_identity(str(path)) != before
@@ -261,7 +261,7 @@ def test_a_crop_that_cannot_be_trained_on_is_refused_with_the_cure(steps, messag
     A.save(A.Compose(steps), path)
     with pytest.raises(InputError, match=message):
         augmentation(str(path))(*picture(), 0)
-    opened = OpenTask(small_task(data, augmentation=str(path), workers=1))
+    opened = OpenTask(small_task(data, augmentation=str(path), loaders=1))
     with pytest.raises(InputError, match=message):  # from a worker too
         next(iter(opened.batches(opened.data.read, opened.split.train, 0)))
 

@@ -277,7 +277,7 @@ def test_smps_networks_are_those_of_its_version_and_options_count():
 
 
 def test_the_fingerprint_of_a_built_in_network_with_default_settings_has_no_new_key(data):
-    identity = OpenTask(small_task(data)).identity()
+    identity = OpenTask(small_task(data)).decisive()
     assert not {"network_options", "network_source", "libraries", "checkpoint"} & set(identity)
     later = {"optimiser", "schedule", "warmup", "betas", "decay_norms", "ema", "augmentation", "freeze_encoder"}
     assert not later & set(identity["training"])
@@ -405,7 +405,7 @@ def test_a_search_goes_through_and_on_from_where_it_was(network, data, mobilenet
 def test_killed_in_the_middle_a_run_with_everything_new_ends_with_the_same_bytes(data, mobilenet, tmp_path):
     """AdamW, its moments, the average of the weights, warm-up, cosine and an own augmentation, on an smp model."""
     changes = {"iterations": 24, "checkpoint_every": 4, "optimiser": "adamw", "lr": 1e-3, "ema": 0.9, "warmup": 3}
-    changes |= {"schedule": "cosine", "decay_norms": False, "clip_gradient": 1.0, "workers": 1}
+    changes |= {"schedule": "cosine", "decay_norms": False, "clip_gradient": 1.0, "loaders": 1}
     changes |= {"augmentation": "my_augmentation:make"}
     task = [*arguments(data, SMP, **changes), "--weights", str(mobilenet)]
 

@@ -14,17 +14,13 @@ import torch
 from torch import Tensor
 
 from autoseg.losses.kernels import device_labels
+from autoseg.losses.kernels.device import eager_on_cpu
 from autoseg.metrics import counts
 from autoseg.metrics.conventions import Conventions
 
 NO_VOID = -(2**40)  # a number that is no label
 
 Made = TypeVar("Made")
-
-
-def eager_on_cpu(x: Tensor) -> bool:
-    """Return whether code may look at the values of a tensor: it is not on a GPU, nor traced by a compiler."""
-    return x.device.type == "cpu" and type(x) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
 
 
 def _once(make: Callable[..., Made]) -> Callable[..., Made]:

@@ -1,6 +1,6 @@
 """The arguments of every command that the pipeline runs, quoted for the shell.
 
-A job has just those that its result depends on, so that Snakemake runs it again when one of them changes.
+A job has only those that its result depends on: Snakemake runs it again when one of them changes.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Arguments:
 
     @cached_property
     def machine(self) -> str:
-        """How and where a training runs, which changes no result."""
-        return options({"device": self.pipeline.device, "workers": self.pipeline.workers})
+        """How a training uses the machine, which changes no result."""
+        return options({"device": self.pipeline.device, "loaders": self.pipeline.loaders})
 
     @cached_property
     def machine_of_trials(self) -> str:
@@ -128,7 +128,7 @@ class Arguments:
 
     @cached_property
     def ask(self) -> dict[str, str]:
-        """Those settings that decide a search's proposals, by its name; the number of steps may be none of them."""
+        """The settings that decide the proposals of a search, by its name; the number of steps often does not."""
         return {name: as_argument(decisive(self.pipeline.search(name))) for name in self.pipeline.searches}
 
     @cached_property
@@ -169,9 +169,9 @@ class Arguments:
         return f"--figure {shlex.quote(as_argument(figure))} {window}".rstrip()
 
     def report(self, configfiles: Sequence[str | os.PathLike[str]], keys: Mapping[str, Any]) -> str:
-        """Return how Snakemake was told the config, for the commands that the report shows."""
+        """Return the config files and keys that Snakemake was given, for the commands that the report shows."""
         files = " ".join(os.path.relpath(path) for path in configfiles)
-        return flags({"config_file": files or None, "set": dict(keys)})
+        return flags({"config": files or None, "snakemake_config": dict(keys)})
 
     def _run_task(self, run: Run) -> str:
         settings = self.pipeline.run_training(run.retraining, run.seed)

@@ -1,6 +1,6 @@
-"""Trials, scored: a chunk of a step one after the other, or a whole search in worker processes on this machine.
+"""Run trials: a chunk of a step one after the other, or a whole search in worker processes on this machine.
 
-Both write the same files through the same functions, so that either goes on where the other stopped.
+Both write the same files by the same functions, so that each continues what the other began.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class UserFunction:
     spec: str
 
     def fingerprint(self, search: Search, proposal: Surrogate) -> str:
-        """Return the fingerprint of a proposal's score; what the function does is known by its name only."""
+        """Return the fingerprint of a proposal's score; of the function it holds only the name."""
         return fingerprint({"theta": proposal.theta, "search": search_fingerprint(search), "objective": self.spec})
 
     def __call__(self, proposal: Surrogate, number: int) -> Any:
@@ -199,7 +199,7 @@ def _score_all(
 ) -> None:
     """Write a step's proposals and score those that have no score yet."""
     files.write(proposals)
-    proposals = files.proposals(proposals.step)  # another machine's may differ in the last digits, and was scored
+    proposals = files.proposals(proposals.step)  # those on disk, which may differ in the last digits
     jobs = unscored(files, proposals.step, proposals.search, proposals.trials, objective)
     shown.update(len(proposals.trials) - len(jobs))
     futures = {pool.submit(job.run, objective): job.number for job in jobs}
@@ -221,7 +221,7 @@ _worker = ExitStack()  # what a worker process holds until it ends
 
 
 def _start_worker(trials_per_gpu: int) -> None:
-    """Have the worker end when the search is killed: it would otherwise wait for work, and hold its GPU, for ever."""
+    """Take a GPU, and end the worker when the search is killed; else it would wait, and keep its GPU, for ever."""
     parent = multiprocessing.parent_process()
 
     def wait() -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints: a training saved so that it goes on exactly where it was; the last two are kept."""
+"""Checkpoints: the state of a training on disk, from which it continues exactly; the last two are kept."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch import nn
 from autoseg.files import atomic, writing
 from autoseg.training.average import Average
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Checkpoint:
-    """A training's state on disk, and the one before it: a kill while writing, or a damaged file, loses one of them.
+    """The state of a training on disk, and the state before it, which is used if the newer file is damaged.
 
-    Only a state with the same fingerprint is restored: it names everything the training depends on.
+    Only a state with the same fingerprint, that of everything the training depends on, is restored.
     """
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: str) -> None:
@@ -60,7 +60,7 @@ class Checkpoint:
         self._remove_torn()
 
     def _remove_torn(self) -> None:
-        """Delete what a kill while writing left: with every preemption that takes too long, it would be one more."""
+        """Delete the temporary files that kills during writing left; they would add up."""
         for path in self.path.parent.glob(f".{self.new.name}.*.part"):
             path.unlink(missing_ok=True)
 
@@ -78,7 +78,7 @@ class Checkpoint:
             if state is None:
                 continue
             if state["fingerprint"] != self.fingerprint:
-                _log.warning("%s: made with other settings or data; not used.", path)
+                logger.warning("%s: made with other settings or data; not used.", path)
                 continue
             network.load_state_dict(state["network"])
             optimiser.load_state_dict(state["optimiser"])
@@ -96,6 +96,6 @@ def _load(path: Path, device: torch.device) -> dict[str, Any] | None:
         state = torch.load(path, map_location=device, weights_only=True)
         needed = {key: state[key] for key in ("fingerprint", "iteration", "network", "optimiser", "scaler")}
         return {**needed, "average": state.get("average")}
-    except Exception as error:  # a torn or foreign file fails in many ways; the one before it may be good
-        _log.warning("%s: not readable as a checkpoint (%s); trying the one before.", path, type(error).__name__)
+    except Exception as error:  # a damaged file can raise any error; the one before it may be good
+        logger.warning("%s: not readable as a checkpoint (%s); trying the one before.", path, type(error).__name__)
         return None

@@ -35,9 +35,9 @@ from autoseg.training.optimiser import freeze_parameters, freeze_statistics, lea
 from autoseg.training.settings import Training
 from autoseg.training.watch import LOOK_EVERY, Watch, reduced, works_behind
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-Loader = Callable[[int], Iterable[tuple[Tensor, Tensor]]]  # from which (micro-)batch on -> batches
+BatchesFrom = Callable[[int], Iterable[tuple[Tensor, Tensor]]]  # the number of a (micro-)batch -> batches from it on
 
 
 @dataclass
@@ -52,10 +52,12 @@ class Outcome:
 def choose_device(name: str) -> torch.device:
     """Return the device that the settings ask for; a GPU that is asked for and missing is an error."""
     if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("device is 'cuda', but no GPU is available here; ask for one, or set device to 'cpu'.")
+        raise InputError(
+            "is 'cuda', but no GPU is available here", where="device", cure="ask for one, or set it to 'cpu'"
+        )
     if name == "cpu" or not torch.cuda.is_available():
         if name == "auto" and (held := os.environ.get(gpus.HELD)):
-            _log.warning(f"torch sees no GPU, though this process may use {held}: it trains on the CPU.")
+            logger.warning(f"torch sees no GPU, though this process may use {held}: it trains on the CPU.")
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
@@ -67,7 +69,7 @@ def distributed(device: torch.device) -> Iterator[tuple[int, int]]:
     if world == 1:
         yield 0, 1
         return
-    if dist.is_initialized():  # by a caller, who may have more to do with it: a group cannot be joined twice
+    if dist.is_initialized():  # the caller has joined already, and a group cannot be joined twice
         yield dist.get_rank(), dist.get_world_size()
         return
     if device.type == "cuda":
@@ -82,7 +84,7 @@ def distributed(device: torch.device) -> Iterator[tuple[int, int]]:
 def train(
     network: Network | Foreign,
     loss: nn.Module,
-    loader: Loader,
+    loader: BatchesFrom,
     settings: Training,
     *,
     device: torch.device,
@@ -100,13 +102,13 @@ def train(
         loader: gives the batches from a number on; with `accumulate`, a batch is that many of them.
         settings: see `autoseg.training.settings.Training`.
         device, rank, world: see `choose_device` and `distributed`.
-        checkpoint: where to save and from where to go on.
-        logs: are called every now and then with iteration, loss, lr and images_per_s; see `autoseg.training.logs`.
+        checkpoint: where the state is saved, and from which the training continues.
+        logs: called 200 times in a training with iteration, loss, lr and images_per_s; see `autoseg.training.logs`.
         progress: the name of a bar; None: no bar.
 
-    A loss that is not finite ends the training: the outcome is then `diverged`, the weights are those before the step.
-    On a GPU that is seen up to `LOOK_EVERY` steps later; batch statistics then include the batches of those steps.
-    Out of memory is no such end but an error. Told to stop by SIGTERM or SIGUSR1, it saves and raises `Preempted`.
+    A loss that is not finite ends the training: the outcome is `diverged`, and the weights are those before that step.
+    On a GPU this is noticed up to `LOOK_EVERY` steps later; batch statistics then include the batches of those steps.
+    Out of memory is an error instead. On SIGTERM or SIGUSR1 the training saves its state and raises `Preempted`.
     """
     torch.set_num_threads(settings.threads)
     freeze_parameters(network, settings)
@@ -118,10 +120,13 @@ def train(
     if checkpoint is not None:
         start = checkpoint.restore(network, optimiser, scaler, device, average)
         found = torch.tensor(start, dtype=torch.float64, device=device)
-        if reduced(found, world) != start * world:  # on several nodes: a folder of each, or a file seen too early
+        if (
+            reduced(found, world) != start * world
+        ):  # nodes with different folders, or a node that sees the newest file late
             raise InputError(
-                f"{checkpoint.path}: the processes found different checkpoints (this one step {start}); the run's "
-                "folder must be one that all of them see."
+                f"the processes found different checkpoints (this one that of step {start})",
+                where=checkpoint.path,
+                cure="use a folder that all of them see",
             )
     model: nn.Module = network
     if device.type == "cuda" and settings.channels_last:
@@ -171,7 +176,7 @@ def train(
             skip = watch.end_step(stop.asked)
             done, stopping = iteration + 1, False
             due = done % look_every == 0 or done % settings.checkpoint_every == 0 or done == settings.iterations
-            # Of several processes none looks on its own: all must stop after the same step.
+            # Several processes look at the same steps, so that all stop after the same one.
             if due or (stop.asked and world == 1):
                 speed = images_done * world / (time.perf_counter() - began)
                 seen = watch.look()
@@ -212,7 +217,7 @@ def train(
 
 @contextmanager
 def _plain_errors(settings: Training, world: int) -> Iterator[None]:
-    """Turn running out of memory, and a batch too small for batch statistics, into a sentence with the cure."""
+    """Turn two errors of torch, out of memory and a batch too small for batch statistics, into an InputError."""
     images = settings.batch_size // settings.accumulate // world
     try:
         yield
@@ -220,16 +225,19 @@ def _plain_errors(settings: Training, world: int) -> Iterator[None]:
         text = str(error)
         if "Expected more than 1 value per channel" in text:
             raise InputError(
-                f"{images} image at once is too little for this network's batch statistics; raise batch_size, or lower "
-                "accumulate or the number of processes."
+                f"{images} image at once is too few for the batch statistics of this network",
+                where="batch_size",
+                cure="raise it, or lower accumulate or the number of processes",
             ) from None
-        # A GPU has an error of its own for it; the CPU's allocator only says so.
+        # A GPU raises an error of its own class; for a CPU only the text says that there is no memory.
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in text:
             raise
         parts = "" if images % 2 else f"set accumulate to {2 * settings.accumulate} (the batch in more parts), "
+        size, said = " x ".join(map(str, settings.crop)), text.splitlines()[0] if text else type(error).__name__
         raise InputError(
-            f"out of memory with {images} images of {settings.crop[0]} x {settings.crop[1]} at once; {parts}take more "
-            f"or larger GPUs, or a smaller network ({text.splitlines()[0] if text else type(error).__name__})."
+            f"out of memory with {images} images of {size} at once ({said})",
+            where="training",
+            cure=f"{parts}use more or larger GPUs, or a smaller network",
         ) from None
 
 
@@ -239,7 +247,7 @@ class _Stop:
 
 @contextmanager
 def _stop_signals() -> Iterator[_Stop]:
-    """Note SIGTERM and SIGUSR1 (a preemption, a walltime about to end) instead of dying of them."""
+    """Remember SIGTERM and SIGUSR1 (a preemption, or the time limit is near) instead of ending at once."""
     stop = _Stop()
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -247,7 +255,7 @@ def _stop_signals() -> Iterator[_Stop]:
 
     try:
         before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    except ValueError:  # not in the main thread: signals are somebody else's business
+    except ValueError:  # only the main thread can handle signals
         yield stop
         return
     try:

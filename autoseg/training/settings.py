@@ -1,7 +1,4 @@
-"""Every setting, with its default and unit, in one place: what a user writes in YAML or JSON, checked whole.
-
-Knows no algorithm: it says what may be written down, and other modules say what it does. No torch here.
-"""
+"""The settings of a training and of its task, each with its default and unit, as a user writes them. No torch here."""
 
 from __future__ import annotations
 
@@ -17,10 +14,10 @@ from autoseg.metrics.conventions import Conventions, LossConventions
 from autoseg.training.augmentation import check_augmentation
 from autoseg.training.names import check_network
 
-Side = Annotated[int, Field(ge=8)]  # pixels; smaller pictures vanish in a network
+Side = Annotated[int, Field(ge=8)]  # pixels; smaller images have no pixel left inside a network
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
-# Settings that came after the first results: a fingerprint names them only where they are not the paper's.
+# Settings that came after the first results. A default of theirs is left out, so that older fingerprints stay valid.
 _LATER = (
     *("augmentation", "optimiser", "schedule", "warmup", "betas", "decay_norms"),
     *("freeze_encoder", "freeze_batch_norm", "ema", "tf32"),
@@ -28,7 +25,7 @@ _LATER = (
 
 
 class Training(Part):
-    """How a network is trained: optimiser, schedule, augmentation, and what the machine does.
+    """How a network is trained: optimiser, schedule, augmentation, and how the machine is used.
 
     >>> Training.of_protocol("paper-proxy", iterations=10).batch_size
     32
@@ -85,21 +82,24 @@ class Training(Part):
         default=None,
         gt=0,
         lt=1,
-        description="decay of an average of the weights over the steps, which is what is scored and saved, such as "
-        "0.999; null: the last weights",
+        description="decay of an average of the weights over the steps, which is scored and saved instead of the last "
+        "weights, such as 0.999; null: no average",
     )
-    seed: int = Field(default=0, ge=0, lt=2**63, description="the source of initial heads, batches and dropout")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="seed of the initial heads, the batches and the dropout")
     precision: Literal["float32", "bfloat16", "float16"] = Field(
-        default="float32", description="of the network's arithmetic on a GPU; losses stay in float32"
+        default="float32",
+        description="number format in which a network computes on a GPU; losses are computed in float32",
     )
     tf32: bool = Field(
         default=True,
-        description="float32 convolutions in TF32 on a GPU that has it, as torch's default; matrix products never",
+        description="compute float32 convolutions in TF32 if the GPU has it (torch's default); never matrix products",
     )
-    threads: int = Field(default=1, ge=1, description="CPU threads; another number gives other last digits")
-    accumulate: int = Field(default=1, ge=1, description="parts a batch is processed in, to fit a smaller GPU")
+    threads: int = Field(default=1, ge=1, description="CPU threads; the last digits of results depend on their number")
+    accumulate: int = Field(
+        default=1, ge=1, description="parts in which a batch is processed, to fit into a smaller GPU"
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where to train")
-    workers: int = Field(default=2, ge=0, description="processes that load data; changes no result")
+    loaders: int = Field(default=2, ge=0, description="processes that load data; their number changes no result")
     channels_last: bool = Field(default=True, description="memory format on a GPU")
     compile: bool = Field(default=False, description="torch.compile the network")
     checkpoint_every: int = Field(default=500, ge=1, description="steps between checkpoints; changes no result")
@@ -108,14 +108,16 @@ class Training(Part):
     def _consistent(self) -> Training:
         self.check_shares(1)
         if self.min_lr > self.lr:
-            raise InputError(f"min_lr {self.min_lr} is greater than lr {self.lr}.")
+            raise InputError(f"{self.min_lr} is greater than lr, {self.lr}", where="min_lr")
         check_augmentation(self.augmentation)
         if self.warmup >= self.iterations:
-            raise InputError(f"{self.warmup}", where="warmup", expected=f"less than the {self.iterations} iterations")
+            what = f"found {self.warmup}"
+            raise InputError(what, where="warmup", expected=f"less than the {self.iterations} iterations")
         if not 0 < self.scale[0] <= self.scale[1]:
-            raise InputError(f"scale is {list(self.scale)}; expected two positive numbers, the smaller first.")
+            found, expected = f"found {list(self.scale)}", "two positive numbers, the smaller first"
+            raise InputError(found, where="scale", expected=expected)
         if isinstance(self.test_scale, tuple) and self.test_scale[0] < self.test_scale[1]:
-            raise InputError(f"{list(self.test_scale)}", where="test_scale", expected="the long side first")
+            raise InputError(f"found {list(self.test_scale)}", where="test_scale", expected="the long side first")
         return self
 
     @classmethod
@@ -162,7 +164,7 @@ class Training(Part):
     @property
     def decisive(self) -> dict[str, Any]:
         """The settings that trained weights depend on, for their fingerprint; the device's type is added to it."""
-        left_out = {"workers", "checkpoint_every", "device", "test_scale"}
+        left_out = {"loaders", "checkpoint_every", "device", "test_scale"}
         left_out |= {key for key in _LATER if getattr(self, key) == type(self).model_fields[key].default}
         return self.model_dump(mode="json", exclude=left_out)
 
@@ -226,10 +228,10 @@ class Task(Part):
     checkpoint: str | None = Field(default=None, description=CHECKPOINT)
     training: Training
     conventions: Conventions = Field(
-        default=Conventions(), description="of the metrics that score: tolerance, boundary_radius, ..."
+        default=Conventions(), description="conventions of the metrics: tolerance, boundary_radius, ..."
     )
     loss_conventions: LossConventions = Field(
-        default=LossConventions(), description="of naive and published losses, where they differ"
+        default=LossConventions(), description="conventions of naive and published losses, where they differ"
     )
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
-"""A task, opened: data, split, device, batches, metrics. What proxy trials and runs have in common.
+"""An opened task: its data, split, device, batches and metrics, for proxy trials and for runs.
 
-`check_task` looks for all that is missing at once, before anything is started.
+`check_task` lists everything that is missing for a task, before it is started.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from autoseg.versions import TRAINING_VERSION
 
 
 class OpenTask:
-    """A task whose data and device are there; what is missing is an error before anything is trained."""
+    """A task with its data and device; if something is missing, opening it is an error."""
 
     def __init__(self, task: Task) -> None:
         self.task, self.settings = task, task.training
@@ -50,7 +50,7 @@ class OpenTask:
         self.has_background = self.conventions.drop_background or bool(task.loss_conventions.drop_background)
 
     def network(self) -> Network | Foreign:
-        """Return the network as every training of this task begins: weights of the encoder, heads from the seed."""
+        """Return the network with which all trainings of this task begin: given weights, heads from the seed."""
         torch.manual_seed(self.settings.seed)
         task = self.task
         return build_network(
@@ -79,7 +79,7 @@ class OpenTask:
             seed=s.seed,
             start=start,
             stop=s.iterations * s.accumulate,
-            workers=s.workers,
+            loaders=s.loaders,
             rank=rank,
             world_size=world,
         )
@@ -90,8 +90,8 @@ class OpenTask:
             self.conventions, self.data.num_classes, ignore_index=self.data.ignore_index, metrics=list(names)
         )
 
-    def identity(self) -> dict[str, Any]:
-        """Return what every training of this task depends on, for fingerprints; weight files count by content."""
+    def decisive(self) -> dict[str, Any]:
+        """Return what a training of this task depends on, for fingerprints; of a file of weights, its checksum."""
         task, training = self.task, self.settings.decisive
         if self.settings.augmentation is not None:
             training["augmentation"] = pipeline_identity(self.settings.augmentation)
@@ -128,10 +128,11 @@ def check_gpus(trials_per_gpu: int = 1) -> list[Problem]:
 def check_task(
     task: Task, out: str | os.PathLike[str] = ".", source: Literal["files", "cache"] = "cache"
 ) -> list[Problem]:
-    """Return everything that stands in the way of a training that writes to `out`, and remarks.
+    """Return all problems of a training that writes to `out`, and remarks.
 
-    Device, network, weights (they are loaded), augmentation, data, split, and room for the checkpoints are looked at,
-    each for itself; trials read the images from the cache, runs from the original files, of which the first is read.
+    Device, network, weights (they are loaded), augmentation, data, split and room for checkpoints are checked
+    separately. Trials read images from the cache, so that the cache is opened; runs read the original files, so that
+    the first one is read.
     """
     s = task.training
     problems: list[Problem] = []
@@ -141,7 +142,7 @@ def check_task(
 
     with collect(problems):
         if choose_device(task.training.device).type == "cpu":
-            remark("device", "the training runs on the CPU", "a network other than small and tiny wants a GPU")
+            remark("device", "the training runs on the CPU", "use a GPU for networks other than small and tiny")
     if task.training.device != "cpu":
         problems += check_gpus()
     classes = 2
@@ -168,5 +169,5 @@ def check_task(
         if task.weights is not None or task.checkpoint is not None:
             build_network(task.network, classes, task.weights, checkpoint=task.checkpoint, options=task.network_options)
         elif has_imagenet(task.network):
-            remark("weights", "the encoder starts from nothing", "the paper's starts from ImageNet: --weights")
+            remark("weights", "the encoder starts from random weights", "give --weights imagenet, as in the paper")
     return problems

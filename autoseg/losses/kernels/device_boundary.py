@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from autoseg.losses.kernels.device_region import MOST_CLASSES, MOST_PIECES, SUMMED, has_triton
+from autoseg.losses.kernels.device import SUMMED, fused, in_triton
 from autoseg.losses.kernels.tables import evaluate
 from autoseg.metrics.counts import BITS
 
@@ -47,9 +47,9 @@ class BoundaryStats(torch.autograd.Function):
     ) -> Tensor:
         """Return the sums."""
         p = logits.softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32)).contiguous()
-        fused, curves = _fused(p, tables), list(which)
-        e, of_pred = (soft_edges if fused else _soft_edges)(p, near, seen, tables, curves)
-        match = best_match if fused else _best_match
+        by_triton, curves = fused(p, tables), list(which)
+        e, of_pred = (soft_edges if by_triton else _soft_edges)(p, near, seen, tables, curves)
+        match = best_match if by_triton else _best_match
         slope, where, of_target = match(e, labels, edge, tables, curves[5], tolerance)
         ctx.save_for_backward(p, labels, near, seen, tables, slope, where)
         ctx.which, ctx.kind = curves, logits.dtype
@@ -60,20 +60,15 @@ class BoundaryStats(torch.autograd.Function):
     def backward(ctx: Any, by_stats: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient by the logits."""
         p, labels, near, seen, tables, slope, where = ctx.saved_tensors
-        fused, by = _fused(p, tables), by_stats.to(p.dtype)
+        by_triton, by = fused(p, tables), by_stats.to(p.dtype)
         # What each matched edge pixel of the target adds to the derivative by the soft edge that matched it.
         by_found = torch.cat([by[2], by.new_zeros(1)])[labels].mul_(slope)
         by_edge = torch.zeros_like(p).view(-1).index_add_(0, where.view(-1), by_found.view(-1)).view_as(p)
-        parts = (edge_gradient if fused else _edge_gradient)(p, by_edge, near, seen, tables, ctx.which, by[:2])
+        parts = (edge_gradient if by_triton else _edge_gradient)(p, by_edge, near, seen, tables, ctx.which, by[:2])
         del by_edge
         by_p, by_least, direction = parts
-        gradient = (route if fused else _route)(p, by_p, by_least, direction, seen).to(ctx.kind)
+        gradient = (route if by_triton else _route)(p, by_p, by_least, direction, seen).to(ctx.kind)
         return gradient, None, None, None, None, None, None, None
-
-
-def _fused(p: Tensor, tables: Tensor) -> bool:
-    """Return whether the Triton kernels take these maps and curves."""
-    return has_triton(p) and p.shape[1] <= MOST_CLASSES and tables.shape[1] <= MOST_PIECES + 1
 
 
 # ---- In torch ------------------------------------------------------------------------------------------------------
@@ -168,26 +163,19 @@ def _programs(x: Tensor) -> int:
     return -(-x.shape[2] * x.shape[3] // SUMMED)
 
 
-@torch.library.custom_op("autoseg::soft_edges", mutates_args=())
+@in_triton("triton_boundary", lambda p, *_: (torch.empty_like(p), p.new_empty(len(p) * p.shape[1], _programs(p), 2)))
 def soft_edges(p: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
     """Return the soft edges, and the sums of each part of a plane: of those near the target's edges, and of all."""
     e, sums = _soft_edges(p, near, seen, tables, which)
     return e, F.pad(sums.view(-1, 1, 2), (0, 0, 0, _programs(p) - 1)).to(p.dtype)
 
 
-@soft_edges.register_kernel("cuda")
-def _(p: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
-    from autoseg.losses.kernels import triton_boundary
-
-    return triton_boundary.soft_edges(p, near, seen, tables, which)
+def _empty_match(e: Tensor, labels: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    sums = e.new_empty(len(e) * _programs(e), 2, e.shape[1])
+    return torch.empty_like(labels, dtype=e.dtype), torch.empty_like(labels), sums
 
 
-@soft_edges.register_fake
-def _(p: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(p), p.new_empty(p.shape[0] * p.shape[1], _programs(p), 2)
-
-
-@torch.library.custom_op("autoseg::best_match", mutates_args=())
+@in_triton("triton_boundary", _empty_match)
 def best_match(
     e: Tensor, labels: Tensor, edge: Tensor, tables: Tensor, recall: int, tolerance: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -198,24 +186,11 @@ def best_match(
     return slope, where, F.pad(sums, (0, 0, 0, 0, 0, len(e) * _programs(e) - 1)).to(e.dtype)
 
 
-@best_match.register_kernel("cuda")
-def _(
-    e: Tensor, labels: Tensor, edge: Tensor, tables: Tensor, recall: int, tolerance: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    from autoseg.losses.kernels import triton_boundary
-
-    return triton_boundary.best_match(e, labels, edge, tables, recall, tolerance)
+def _empty_parts(p: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(p), torch.empty_like(p), torch.empty_like(p, dtype=torch.uint8)
 
 
-@best_match.register_fake
-def _(
-    e: Tensor, labels: Tensor, edge: Tensor, tables: Tensor, recall: int, tolerance: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    sums = e.new_empty(len(e) * _programs(e), 2, e.shape[1])
-    return torch.empty_like(labels, dtype=e.dtype), torch.empty_like(labels), sums
-
-
-@torch.library.custom_op("autoseg::edge_gradient", mutates_args=())
+@in_triton("triton_boundary", _empty_parts)
 def edge_gradient(
     p: Tensor, by_edge: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int], by: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -226,35 +201,7 @@ def edge_gradient(
     return _edge_gradient(p, by_edge, near, seen, tables, which, by)
 
 
-@edge_gradient.register_kernel("cuda")
-def _(
-    p: Tensor, by_edge: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int], by: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    from autoseg.losses.kernels import triton_boundary
-
-    return triton_boundary.edge_gradient(p, by_edge, near, seen, tables, which, by)
-
-
-@edge_gradient.register_fake
-def _(
-    p: Tensor, by_edge: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int], by: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(p), torch.empty_like(p), torch.empty_like(p, dtype=torch.uint8)
-
-
-@torch.library.custom_op("autoseg::route", mutates_args=())
+@in_triton("triton_boundary", lambda p, *_: torch.empty_like(p))
 def route(p: Tensor, by_p: Tensor, by_least: Tensor, direction: Tensor, seen: Tensor | None) -> Tensor:
     """Return the gradient by the logits, given what `edge_gradient` returns."""
     return _route(p, by_p, by_least, direction, seen)
-
-
-@route.register_kernel("cuda")
-def _(p: Tensor, by_p: Tensor, by_least: Tensor, direction: Tensor, seen: Tensor | None) -> Tensor:
-    from autoseg.losses.kernels import triton_boundary
-
-    return triton_boundary.route(p, by_p, by_least, direction, seen)
-
-
-@route.register_fake
-def _(p: Tensor, by_p: Tensor, by_least: Tensor, direction: Tensor, seen: Tensor | None) -> Tensor:
-    return torch.empty_like(p)

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from autoseg.losses.curves import STEEP, Curve
 
-ROW = 9
-"""Numbers of a piece: u0, r, 1 - r, 4a, least, b, v0, 2c, 4d. It is evaluated as D^2 = least + 4a (y - r),
+ROW = 10
+"""Numbers of a piece: u0, 1 - u0, r, 1 - r, 4a, least, b, v0, 2c, 4d. It is evaluated as D^2 = least + 4a (y - r),
 half_s = (y - u0) / (D + b), g = v0 + half_s (2c + 4d half_s), g' = (c + 4d half_s) / D, where r is the end of the piece
 with the smaller D: so nothing cancels. See `autoseg.losses.curves.evaluate_piece`."""
 
@@ -21,7 +21,7 @@ def table(curve: Curve, pieces: int) -> list[list[float]]:
     rows = [[curve.start, curve.end, *[0.0] * (ROW - 2)]]
     for u0, v0, a, b, c, d in curve.pieces:
         r = u0 + b + a if a < 0 else u0
-        rows.append([u0, r, 1 - r, 4 * a, (b + 2 * a) ** 2 if a < 0 else b**2, b, v0, 2 * c, 4 * d])
+        rows.append([u0, 1 - u0, r, 1 - r, 4 * a, (b + 2 * a) ** 2 if a < 0 else b**2, b, v0, 2 * c, 4 * d])
     unreached = [2.0, *rows[-1][1:]]
     return rows + [unreached] * (pieces - len(curve.pieces))
 
@@ -40,11 +40,11 @@ def evaluate(rows: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             picked = torch.where(here, row[k], picked)
         return picked
 
-    root = (y - pick(1)).mul_(pick(3)).add_(pick(4)).clamp_(min=STEEP**2).sqrt_()
-    half_s = (y - pick(0)).div_(root + pick(5)).clamp_(max=0.5)
-    rise = half_s * pick(8)
-    slope = torch.add(rise, pick(7), alpha=0.5).div_(root)
-    value = rise.add_(pick(7)).mul_(half_s).add_(pick(6))
+    root = (y - pick(2)).mul_(pick(4)).add_(pick(5)).clamp_(min=STEEP**2).sqrt_()
+    half_s = (y - pick(0)).div_(root + pick(6)).clamp_(max=0.5)
+    rise = half_s * pick(9)
+    slope = torch.add(rise, pick(8), alpha=0.5).div_(root)
+    value = rise.add_(pick(8)).mul_(half_s).add_(pick(7))
     value = torch.where(y <= 0, rows[0, 0], value)
     return torch.where(y >= 1, rows[0, 1], value), slope
 

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from autoseg.losses.kernels.device_region import SUMMED, tile
+from autoseg.losses.kernels.device import SUMMED, tile
 from autoseg.losses.kernels.triton_curve import shaped
 
 WORD = tl.constexpr(32)  # classes in a word of `near`
