@@ -119,7 +119,10 @@ def scaled(monkeypatch):
     monkeypatch.setattr(torch.amp, "GradScaler", lambda device, enabled: scaler(device))
 
 
-@pytest.mark.parametrize("changes", [{}, {"accumulate": 2}, {"clip_gradient": 1.0}])
+ADAMW = {"optimiser": "adamw", "lr": 1e-3, "ema": 0.9, "decay_norms": False}
+
+
+@pytest.mark.parametrize("changes", [{}, {"accumulate": 2}, {"clip_gradient": 1.0}, ADAMW])
 def test_the_host_waits_once_in_20_steps(as_on_a_gpu, monkeypatch, changes):
     with Waits(monkeypatch) as waits:
         trained(**changes)
