@@ -113,7 +113,7 @@ class FormulaLoss(Loss):
         """Return the loss by the formula as it is written."""
         classes = logits.shape[1]
         known = labels.known(classes, self.ignore_index)
-        y_hat, y = logits.softmax(1), formulas.one_hot(known, classes, None).to(logits.dtype)
+        y_hat, y = logits.softmax(1), formulas.one_hot(known, classes, None, logits.dtype)
         shaped: Mapping[str, Any] = self.curves
         if not labels.eager:
             shaped = {name: functools.partial(_shaped, rows) for name, rows in zip(shaped, self.tables, strict=True)}

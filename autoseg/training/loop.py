@@ -23,7 +23,10 @@ from torch import Tensor, nn
 
 from autoseg import gpus
 from autoseg.data.loaders import sample_seed
+from autoseg.data.model import VOID
 from autoseg.errors import InputError, Preempted
+from autoseg.losses.batch import Loss
+from autoseg.losses.labels import Labels, LabelWatch
 from autoseg.progress import bar
 from autoseg.training.arithmetic import autocast, cudnn_settings
 from autoseg.training.average import Average
@@ -148,7 +151,7 @@ def train(
     batches = iter(loader(start * settings.accumulate))
     shown = bar(progress, "step", total=settings.iterations, initial=start)
     began, images_done = time.perf_counter(), 0
-    watch = Watch(device, world)
+    watch, labels_seen = Watch(device, world), LabelWatch(VOID)
     look_every = LOOK_EVERY if works_behind(device) else 1
     cudnn_set = cudnn_settings(settings, device, fixed_shape=True)
     with shown, cudnn_set, _stop_signals() as stop, _plain_errors(settings, world):
@@ -168,10 +171,14 @@ def train(
                 with quiet:
                     with autocast(settings, device):
                         logits, *auxiliary = model(images)
-                    total = loss(logits.float(), masks)  # in float32, whatever the network's arithmetic
+                    # What losses derive from labels is made once for both heads.
+                    target = Labels(masks) if isinstance(loss, Loss) else masks
+                    total = loss(logits.float(), target)  # in float32, whatever the network's arithmetic
                     for other in auxiliary:
-                        total = total + settings.aux_weight * loss(other.float(), masks)
+                        total = total + settings.aux_weight * loss(other.float(), target)
                     scaler.scale(watch.passed(total / settings.accumulate)).backward()
+                if works_behind(device):
+                    labels_seen.see(masks, logits.shape[1])
                 images_done += len(images)
             skip = watch.end_step(stop.asked)
             done, stopping = iteration + 1, False
@@ -183,6 +190,7 @@ def train(
                 stopping = seen[-1][1]
                 for value, _ in seen:
                     if not math.isfinite(value):
+                        labels_seen.check()  # on a GPU a label that is no class's makes the loss NaN
                         outcome.diverged = True
                         if average is not None:
                             average.put_into(network)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from autoseg import gpus
 from autoseg.data.kinds import kind_of
@@ -23,6 +23,7 @@ from autoseg.data.prepared import Prepared
 from autoseg.data.split import load_split
 from autoseg.errors import Problem, collect
 from autoseg.files import checksum
+from autoseg.losses.batch import Loss
 from autoseg.losses.build import MeanOfGroupsLoss
 from autoseg.metrics.formula import METRICS
 from autoseg.metrics.segmentation import SegmentationMetrics
@@ -61,7 +62,7 @@ class OpenTask:
             options=task.network_options,
         ).to(self.device)
 
-    def in_groups(self, loss: nn.Module) -> nn.Module:
+    def in_groups(self, loss: Loss) -> Loss:
         """Return a loss as the settings want it: of all images at once, or as the mean over groups of them."""
         images = self.settings.loss_batch
         return loss if images is None else MeanOfGroupsLoss(loss, images)
