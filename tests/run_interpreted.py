@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from autoseg.losses.build import build_loss
-from autoseg.losses.kernels import device_boundary, device_labels, device_region, similarity
+from autoseg.losses.kernels import device_boundary, device_labels, device_region, similarity, tables
 from autoseg.losses.labels import Labels
 from autoseg.losses.surrogate import Surrogate
 from autoseg.losses.surrogate_loss import SurrogateLoss
@@ -23,6 +23,7 @@ OPERATIONS = {  # by the module of its Triton kernel
     "triton_region": (device_region, ("region_sums", "region_gradient")),
     "triton_boundary": (device_boundary, ("soft_edges", "best_match", "edge_gradient", "route")),
     "triton_distance": (device_labels, ("lower_envelope",)),
+    "triton_curve": (tables, ("curve_values", "curve_slopes")),
     "triton_blur": (similarity, ("gaussian_blur",)),
 }
 
@@ -35,11 +36,12 @@ def batch(shape, void=0.1, seed=0, scale=2.0, dtype=torch.float64):
     return torch.tensor(scale * rng.standard_normal(shape)).to(dtype), torch.tensor(target)
 
 
-def surrogate(metric, family="bezier", layout=None, seed=0, **changes):
-    rng = np.random.default_rng(seed)
-    count = len(Surrogate.make(metric, family=family, layout=layout).theta)
+def surrogate(metric, family="bezier", layout=None, truth_table=True, **changes):
+    rng = np.random.default_rng(0)
+    curves = {"family": family, "layout": layout, "truth_table": truth_table}
+    count = len(Surrogate.make(metric, **curves).theta)
     theta = rng.uniform(0.1, 0.9, count) if family == "bezier" else rng.standard_normal(count)
-    return SurrogateLoss(metric, theta.tolist(), family, layout=layout, **changes)
+    return SurrogateLoss(metric, theta.tolist(), **curves, **changes)
 
 
 def value_and_gradient(loss, logits, target):
@@ -77,6 +79,7 @@ def cases():
         ("BF1, linear, tolerance of the image", surrogate("BF1", "linear", "paper", tolerance=20), (1, 4, 9, 7)),
         ("BF1, 33 classes", SurrogateLoss.published("BF1"), (1, 33, 5, 7)),
         ("BF1, 150 classes", SurrogateLoss.published("BF1", tolerance=1), (1, 150, 4, 4)),
+        ("BF1 without the truth table", surrogate("BF1", truth_table=False), (1, 3, 9, 7)),  # by the formula
         *((name, build_loss(name), (2, 3, 17, 23)) for name in ("dpce", "ssim", "dice-squared")),
     ):
         yield name, loss, *batch(shape, dtype=torch.float32)

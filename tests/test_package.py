@@ -36,6 +36,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("autoseg.search.steps", {"torch", "optuna", "scipy.stats"}),
         ("autoseg.search.runner", {"torch", "optuna"}),
         ("autoseg.search.sampler", {"torch", "scipy.stats"}),
+        ("autoseg.training.settings", {"torch", "optuna", "albumentations"}),
         ("autoseg.metrics.counts", {"optuna", "scipy", "torchvision"}),
         ("autoseg.losses.hand_made", {"optuna", "scipy", "torchvision"}),
     ],

@@ -22,8 +22,8 @@ from autoseg.pipeline.layout import Layout, step_name
 from autoseg.pipeline.outputs import Run
 from autoseg.search.folder import Folder
 from autoseg.search.space import search_space
+from autoseg.training.names import BUILT_IN
 from autoseg.training.networks import NETWORKS
-from autoseg.training.settings import NETWORK_NAMES
 from docs.reference import pages, schema
 from tests.pipeline_runs import CONFIGS, ROOT, TARGETS, TINY, changed, content, snakemake, with_config
 from tests.refusals import refused
@@ -432,7 +432,7 @@ def test_a_config_given_on_as_json_is_the_same_config(path):
 
 
 def test_networks_are_known_by_name_without_torch():
-    assert set(NETWORK_NAMES) == set(NETWORKS)
+    assert set(BUILT_IN) == set(NETWORKS)
 
 
 def test_a_search_is_scored_by_its_own_conventions_on_top_of_its_data_sets(tmp_path):

@@ -53,8 +53,8 @@ def test_on_a_gpu_a_mask_of_0_and_255_makes_the_loss_nan_and_the_watch_says_why(
         assert build_loss(name)(logits, MASK).isnan()
         assert build_loss(name, ignore_index=255)(logits, MASK).isfinite()
         assert build_loss(name)(logits, (MASK > 0).long()).isfinite()
-    watch = LabelWatch(2)
-    watch.see(MASK)
+    watch = LabelWatch()
+    watch.see(MASK, num_classes=1)
     with pytest.raises(InputError, match="foreground"):
         watch.check()
 

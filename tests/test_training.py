@@ -19,8 +19,9 @@ from autoseg.files import checksum
 from autoseg.losses.build import MeanOfGroupsLoss, build_loss
 from autoseg.training.checkpoint import Checkpoint
 from autoseg.training.logs import TensorBoard
-from autoseg.training.loop import choose_device, learning_rate, train
+from autoseg.training.loop import choose_device, train
 from autoseg.training.networks import build_network
+from autoseg.training.optimiser import learning_rate
 from autoseg.training.run import train_run
 from autoseg.training.settings import PROTOCOLS, Training
 from autoseg.training.task import OpenTask

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from autoseg.cli.sources import add_options, add_threads, read_options
-from autoseg.cli.tasks import add_sharing_argument, add_task_arguments, task_of
-from autoseg.errors import Problem, errors, listing, warnings
+from autoseg.cli.tasks import add_network_arguments, add_sharing_argument, add_task_arguments, settings, task_of
+from autoseg.errors import Problem, collect, errors, listing, warnings
 
 if TYPE_CHECKING:
     from autoseg.data.kinds import OnDisk
@@ -76,6 +76,35 @@ def _task() -> Subject:
     )
 
 
+def _network() -> Subject:
+    def arguments(parser: argparse.ArgumentParser) -> None:
+        add_network_arguments(parser)
+        parser.add_argument("--classes", type=int, default=2, metavar="N", help="how many (default 2)")
+        parser.add_argument(
+            "--crop",
+            type=int,
+            nargs=2,
+            default=[64, 64],
+            metavar=("H", "W"),
+            help="of a training image (default 64 64)",
+        )
+
+    def check(args: argparse.Namespace) -> list[Problem]:
+        from autoseg.training.rehearsal import rehearse
+        from autoseg.training.settings import check_start
+
+        found: list[Problem] = []
+        with collect(found):
+            options = settings(args.network_option, "--network-option")
+            weights = None if args.weights == "none" else args.weights
+            check_start(args.network, options, weights, args.checkpoint)
+            start = {"weights": weights, "checkpoint": args.checkpoint}
+            rehearse(args.network, args.classes, (args.crop[0], args.crop[1]), **start, options=options)
+        return found
+
+    return Subject("a network: that it can be built, takes its weights, and gives logits", arguments, check)
+
+
 def _gpus() -> Subject:
     def check(args: argparse.Namespace) -> list[Problem]:
         from autoseg.training.task import check_gpus
@@ -113,7 +142,8 @@ def _subjects() -> dict[str, Subject]:
     from autoseg.data.kinds import KINDS, OnDisk
 
     data_sets = {name: _data_set(kind) for name, kind in KINDS.items() if issubclass(kind, OnDisk)}
-    return {**data_sets, "prepared": _prepared(), "task": _task(), "gpus": _gpus(), "slurm": _slurm()}
+    own = {"task": _task(), "network": _network(), "gpus": _gpus(), "slurm": _slurm()}
+    return {**data_sets, "prepared": _prepared(), **own}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

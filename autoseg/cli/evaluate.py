@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--predictions", metavar="DIR", help="write the predicted label maps here, as palette PNGs")
     parser.add_argument("--name", help="the name of the run in the file (default: that of its folder)")
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
-    add_task_arguments(parser, "release", "release-cityscapes on Cityscapes")
+    add_task_arguments(parser, "release", "release-cityscapes on Cityscapes", checkpoint=False)
 
 
 def run(args: argparse.Namespace) -> None:

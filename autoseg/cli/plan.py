@@ -82,7 +82,8 @@ def run(args: argparse.Namespace) -> None:
         ]
     if args.runs:
         changes = Training.of_protocol(args.run_protocol, **settings(args.run_set, "--run-set"))
-        task = proxy.model_copy(update={"network": args.run_network, "training": changes, "weights": None})
+        own = {"network": args.run_network, "network_options": {}, "weights": None, "checkpoint": None}
+        task = proxy.model_copy(update={**own, "training": changes})
         size = weight_bytes(args.run_network, data.num_classes)
         speed = Speed(args.run_seconds_per_step) if args.run_seconds_per_step else measure(task, "files", images=2)
         speeds["Runs"] = speed

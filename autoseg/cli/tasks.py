@@ -16,17 +16,19 @@ if TYPE_CHECKING:
     from autoseg.training.settings import Task
 
 
-def add_task_arguments(parser: argparse.ArgumentParser, protocol: str, exception: str = "") -> None:
-    """Add what makes a `Task`; `protocol` is the default one, and `exception` is added to its help."""
+def add_task_arguments(
+    parser: argparse.ArgumentParser, protocol: str, exception: str = "", *, checkpoint: bool = True
+) -> None:
+    """Add what makes a `Task`; `protocol` is the default one, and `exception` is added to its help.
+
+    `checkpoint`: also the whole network that a training starts from.
+    """
     parser.set_defaults(usual_protocol=protocol)
     said = f"{protocol}; {exception}" if exception else protocol
     group = parser.add_argument_group("task")
     group.add_argument("--data", metavar="DIR", help="a folder made by `autoseg prepare`")
     group.add_argument("--split", metavar="FILE", help="made by `autoseg split` (default: split.json in DIR)")
-    group.add_argument("--network", default="deeplabv3plus-r50c", help="by name (default deeplabv3plus-r50c)")
-    group.add_argument(
-        "--weights", metavar="NAME|FILE", help="weights of the encoder: imagenet, a file, or none (default none)"
-    )
+    add_network_arguments(group, checkpoint=checkpoint)
     group.add_argument(
         "--protocol", metavar="NAME", help=f"training settings by name (default {said}); see docs/config.md"
     )
@@ -37,6 +39,25 @@ def add_task_arguments(parser: argparse.ArgumentParser, protocol: str, exception
     )
     add_repeated(group, "--convention", pairs, f"{conventions} background")
     add_repeated(group, "--loss-convention", pairs, "change one convention of naive and published losses")
+
+
+def add_network_arguments(parser: argparse._ActionsContainer, *, checkpoint: bool = True) -> None:
+    """Add what names a network and the weights that it starts from."""
+    parser.add_argument(
+        "--network",
+        default="deeplabv3plus-r50c",
+        help="by name: one of this toolkit's, smp:<Architecture>/<encoder>, module:callable, or registered by a plugin "
+        "(default deeplabv3plus-r50c)",
+    )
+    what = "an argument of the smp architecture, or of the callable"
+    add_repeated(parser, "--network-option", "KEY=VALUE", what)
+    parser.add_argument(
+        "--weights", metavar="NAME|FILE", help="weights of the encoder: imagenet, a file, or none (default none)"
+    )
+    if checkpoint:
+        parser.add_argument(
+            "--checkpoint", metavar="FILE", help="weights of the whole network to start from, instead of --weights"
+        )
 
 
 def add_sharing_argument(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +130,9 @@ def task_of(args: argparse.Namespace) -> Task:
         "data": args.data,
         "split": args.split,
         "network": args.network,
+        "network_options": settings(args.network_option, "--network-option"),
         "weights": None if args.weights in (None, "none") else args.weights,
+        "checkpoint": args.checkpoint,
         "training": Training.of_protocol(args.protocol or args.usual_protocol, **settings(args.set, "--set")),
         "conventions": conventions,
         "loss_conventions": loss_conventions,

@@ -14,7 +14,7 @@ HELP = "fetch ImageNet weights into a file, for offline nodes"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
-    parser.add_argument("network", help="the network's name, such as deeplabv3plus-r101c")
+    parser.add_argument("network", help="the network's name, such as deeplabv3plus-r101c or smp:FPN/mobilenet_v2")
     parser.add_argument("--out", required=True, metavar="FILE", help="the file to write (.safetensors)")
     parser.add_argument(
         "--from",
@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> None:
     if not args.out.endswith(".safetensors"):  # readers tell the format by the file's name
         raise InputError("unknown format", where=f"--out {args.out}", expected="a name that ends in .safetensors")
     encoder = build_network(args.network, 2, args.source).encoder
+    assert encoder is not None  # it has taken the weights
     state = {name: value.contiguous() for name, value in encoder.state_dict().items()}
     with writing(args.out), atomic(args.out, "wb") as file:
         file.write(save(state))

@@ -53,24 +53,26 @@ class WeightedSumLoss(Loss):
         return torch.stack([weight * loss.of_soft(logits, target) for weight, loss in self.terms()]).sum()
 
 
-class MeanOfGroupsLoss(nn.Module):
+class MeanOfGroupsLoss(Loss):
     """The mean of a loss over groups of so many images, as GPUs give it of which each has the loss of its own images.
 
     A surrogate is no mean over images: its sums run over a group, and the number of images in it matters.
     """
 
-    def __init__(self, loss: nn.Module, images: int) -> None:
-        super().__init__()
-        self.loss, self.images = loss, images
+    def __init__(self, loss: Loss, images: int) -> None:
+        void: IgnoreIndex = "auto" if loss.guarded else loss.ignore_index
+        super().__init__(void, mode=loss.mode, class_weights=loss.class_weights)
+        self.sees_neighbours = loss.sees_neighbours
+        self.of_group, self.images = loss, images
 
     def extra_repr(self) -> str:
         """Describe the groups in one line."""
         return f"images={self.images}"
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return the mean of the groups' losses."""
-        groups = zip(logits.split(self.images), target.split(self.images), strict=True)
-        return torch.stack([self.loss(*group) for group in groups]).mean()
+        groups = zip(logits.split(self.images), labels.split(self.images), strict=True)
+        return torch.stack([self.of_group.of_batch(*group) for group in groups]).mean()
 
 
 _AS_RELEASED = {"mean_over": "all"}

@@ -133,7 +133,7 @@ class FormulaLoss(Loss):
         """Return the loss by the formula as it is written."""
         classes, flat = logits.shape[1], labels.flattened()
         known = flat.known(classes, self.ignore_index).view(labels.target.shape)
-        y = formulas.one_hot(known, classes, None).to(logits.dtype)
+        y = formulas.one_hot(known, classes, None, logits.dtype)
         loss = self._loss_of_maps(logits, y, y.sum(1, keepdim=True), labels.eager)
         return flat.poison(loss, classes, self.ignore_index).to(logits.dtype)
 

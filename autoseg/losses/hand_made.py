@@ -169,11 +169,11 @@ class SSIMLoss(_PixelLoss):
         return self._mean(total, (known != classes).sum() * classes, known.numel() * classes)
 
 
-_DICE = Formula(
-    "Dice",
-    sums=lambda y_hat, y, ops: {"inter": y_hat * y, "size": ops.AND("size", y_hat, 1.0), "target": y},
-    per_class=lambda s: ratio(2 * s["inter"], s["size"] + s["target"]),
-)
+def _dice_sums(y_hat: Any, y: Any, ops: Any) -> dict[str, Any]:
+    return {"inter": y_hat * y, "size": ops.AND("size", y_hat, 1.0), "target": y}
+
+
+_DICE = Formula("Dice", _dice_sums, per_class=lambda s: ratio(2 * s["inter"], s["size"] + s["target"]))
 
 
 _SQUARE = Curve([Piece(u0=0, v0=0, a=0, b=1, c=0, d=1)], 0.0, 1.0)  # g(p) = p^2

@@ -61,6 +61,11 @@ class Labels:
         return self if self.target.ndim < 4 else Labels(self.target.flatten(1, 2))
 
     @_once
+    def split(self, images: int) -> list[Labels]:
+        """Return the labels of groups of so many images."""
+        return [Labels(part) for part in self.target.split(images)]
+
+    @_once
     def checked(self, classes: int, void: int | None) -> Tensor:
         """Return the labels in the smallest type; a label that is no class's is an InputError. Waits for a GPU."""
         return counts.label_map(self.target, classes, void, "target")
@@ -151,34 +156,35 @@ def _doubtful(target: Tensor) -> Tensor:
 class LabelWatch:
     """Remembers the least and the greatest label of many batches on their device, without waiting for it.
 
-    >>> watch = LabelWatch(num_classes=21)
-    >>> watch.see(torch.tensor([[[0, 21]]]))
+    >>> watch = LabelWatch(void=255)
+    >>> watch.see(torch.tensor([[[0, 21, 255]]]), num_classes=21)
     >>> watch.check()
     Traceback (most recent call last):
     autoseg.errors.InputError: target: holds labels 21; expected 0..20 or 255 (void).
     """
 
-    def __init__(self, num_classes: int, ignore_index: counts.IgnoreIndex = "auto") -> None:
-        self.num_classes, self.ignore_index = num_classes, counts.check_ignore_index(ignore_index)
+    def __init__(self, void: counts.IgnoreIndex = "auto") -> None:
+        self.void, self.guarded = counts.check_ignore_index(void), isinstance(void, str)
+        self.num_classes = 2
         self.extremes: Tensor | None = None
-        self.guarded = isinstance(ignore_index, str) and num_classes == 2
         self.doubtful: Tensor | None = None
 
-    def see(self, target: Tensor) -> None:
-        """Take in the labels of a batch."""
+    def see(self, target: Tensor, num_classes: int) -> None:
+        """Take in the labels of a batch, for logits of so many classes (1: two of them)."""
+        self.num_classes = max(num_classes, 2)
         labels = target.long()
-        if self.guarded:
+        if self.guarded and self.num_classes == 2:
             doubtful = _doubtful(labels)
             self.doubtful = doubtful if self.doubtful is None else self.doubtful | doubtful
-        if self.ignore_index is not None:
-            labels = labels.masked_fill(labels == self.ignore_index, 0)
-        extremes = torch.stack(torch.aminmax(labels)) if labels.numel() else labels.new_zeros(2)
-        both = extremes if self.extremes is None else torch.cat([self.extremes, extremes])
-        self.extremes = torch.stack(torch.aminmax(both))
+        if self.void is not None:
+            labels = labels.masked_fill(labels == self.void, 0)
+        if labels.numel():
+            both = [*torch.aminmax(labels), *(() if self.extremes is None else self.extremes)]
+            self.extremes = torch.stack(torch.aminmax(torch.stack(both)))
 
     def check(self) -> None:
         """Say what is wrong with the labels seen, as an InputError. Waits for the device."""
         if self.extremes is not None:
-            counts.label_map(self.extremes.view(1, 1, -1), self.num_classes, self.ignore_index, "target")
+            counts.label_map(self.extremes.view(1, 1, -1), self.num_classes, self.void, "target")
         if self.doubtful is not None and bool(self.doubtful):
             raise counts.not_foreground()

@@ -20,6 +20,7 @@ from autoseg.errors import InputError, unknown
 from autoseg.metrics.conventions import Absent, Conventions
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -308,15 +309,17 @@ class _Trace(Ops):
         return y
 
 
-def one_hot(labels: Tensor, num_classes: int, ignore_index: int | None = 255) -> Tensor:
-    """Return (N, C, H, W) float64 maps, 1 where the label is c; all 0 where the pixel is void."""
+def one_hot(
+    labels: Tensor, num_classes: int, ignore_index: int | None = 255, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Return (N, C, H, W) maps, float64 if nothing is said, 1 where the label is c; all 0 where the pixel is void."""
     import torch
 
     classes = torch.arange(num_classes, device=labels.device).view(1, -1, *(1 for _ in labels.shape[1:]))
     y = labels.unsqueeze(1) == classes
     if ignore_index is not None:
         y = y & (labels != ignore_index).unsqueeze(1)
-    return y.double()
+    return y.to(dtype or torch.float64)
 
 
 _REGISTRY: dict[str, Formula] = {}

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from autoseg.files import checksum
+from autoseg.files import checksum, fingerprint
 from autoseg.losses.names import searches_of
 from autoseg.metrics.conventions import Conventions
 from autoseg.pipeline.config import Pipeline
@@ -23,6 +23,8 @@ from autoseg.pipeline.layout import Layout
 from autoseg.pipeline.outputs import Figure, GalleryFigure, Run
 from autoseg.pipeline.sections import Proxy, Retraining
 from autoseg.search.space import decisive, self_contained
+from autoseg.training.augmentation import pipeline_identity
+from autoseg.training.names import network_identity
 from autoseg.training.settings import Training
 
 
@@ -66,9 +68,27 @@ def as_argument(part: BaseModel, **options: Any) -> str:
     return json.dumps(part.model_dump(mode="json", **options), ensure_ascii=False)
 
 
+def content_of(how: Proxy | Retraining) -> str | None:
+    """Return what stands behind the names that a training is told: a name may come to mean another file.
+
+    Those are weights, a checkpoint, somebody's own network (its source) and augmentation. None: all is in the names.
+    """
+    files = [_checksum(path) for path in (how.weights, how.checkpoint)]
+    network = network_identity(how.network)
+    augmentation = how.training.model_dump().get("augmentation")
+    others = [fingerprint(network) if network else None]
+    others += [fingerprint(pipeline_identity(augmentation)) if augmentation else None]
+    return " ".join(part for part in (*files, *others) if part) or None
+
+
+def network_arguments(how: Proxy | Retraining) -> list[str]:
+    """Return what names a network and its weights, as the words of a command."""
+    words = flags({"network": how.network, "weights": how.weights})
+    return shlex.split(f"{words} {options(how.network_options, '--network-option')}")
+
+
 @cache
-def weights_checksum(path: str | None) -> str | None:
-    """Return the checksum of a file of weights, whose content may change under the same name."""
+def _checksum(path: str | None) -> str | None:
     return checksum(path) if path and os.path.isfile(path) else None
 
 
@@ -113,18 +133,20 @@ class Arguments:
 
     @cached_property
     def trials(self) -> dict[str, dict[str, str | None]]:
-        """The arguments of the trials of a search, by its name, and the checksum of the weights they start from."""
+        """The arguments of the trials of a search, by its name, and what stands behind the names in them."""
         found: dict[str, dict[str, str | None]] = {}
         for name, plan in self.pipeline.searches.items():
             proxy, settings = self.pipeline.proxies[plan.proxy], self.pipeline.proxy_training(name)
             task = self._task(plan.dataset, proxy, settings, self.pipeline.search(name).conventions)
+            if proxy.checkpoint:
+                task += f" {flags({'checkpoint': proxy.checkpoint})}"
             if in_loss := options(self.pipeline.search(name).loss_conventions.changes, "--loss-convention"):
                 task += f" {in_loss}"
             if (seed := self.pipeline.hold_out_seed(name)) is not None:
                 task += f" {flags({'split': self.layout.split(plan.dataset, seed)})}"
             found[name] = {
                 "arguments": f"{shlex.quote(self.layout.search(name))} {task}",
-                "weights": weights_checksum(proxy.weights),
+                "weights": content_of(proxy),
             }
         return found
 
@@ -132,8 +154,9 @@ class Arguments:
         """Return the arguments of `autoseg train`: its loss, and what it trains on."""
         wanted = self.pipeline.runs[run]
         searched = {name: self.layout.surrogate(name) for name in searches_of(wanted.loss)}
-        source = self.pipeline.retrainings[wanted.retraining].source
-        return f"{flags({'loss': wanted.loss, 'searched': searched, 'source': source})} {self._run_task(wanted)}"
+        how = self.pipeline.retrainings[wanted.retraining]
+        own = {"loss": wanted.loss, "searched": searched, "source": how.source, "checkpoint": how.checkpoint}
+        return f"{flags(own)} {self._run_task(wanted)}"
 
     def evaluate(self, run: str) -> str:
         """Return the arguments of `autoseg evaluate`."""
@@ -164,6 +187,7 @@ class Arguments:
         return " ".join(
             [
                 flags({"data": self.layout.data(dataset), "network": how.network, "weights": how.weights}),
+                *([options(how.network_options, "--network-option")] if how.network_options else []),
                 options(settings.decisive),
                 options(conventions.model_dump(exclude_none=True), "--convention"),
             ]

@@ -6,6 +6,7 @@ measured by a few steps on this machine or assumed; the output says which.
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 import time
@@ -13,11 +14,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from autoseg.errors import InputError
+from autoseg.files import to_json
 
 if TYPE_CHECKING:
     from autoseg.pipeline.config import Pipeline
+    from autoseg.pipeline.sections import Proxy, Retraining
     from autoseg.search.settings import Search
+    from autoseg.training.foreign import Foreign
     from autoseg.training.networks import Network
     from autoseg.training.settings import Task, Training
 
@@ -76,8 +82,9 @@ def run_cost(runs: int, training: Training, speed: Speed, images: int, weights: 
 
     While it runs, a training keeps two checkpoints and writes a third, each with the weights and their momentum.
     """
+    scratch = training.kept_states * weights
     seconds = runs * (training.iterations * speed.step + images * speed.image + 2 * speed.start)
-    return Cost(f"{runs} run{'s' * (runs != 1)}", 2 * runs, runs, seconds / 3600, runs * weights, 3 * 2 * weights)
+    return Cost(f"{runs} run{'s' * (runs != 1)}", 2 * runs, runs, seconds / 3600, runs * weights, scratch)
 
 
 def pipeline_costs(pipeline: Pipeline, trial: float | None = None, run: float | None = None) -> list[Cost]:
@@ -87,22 +94,22 @@ def pipeline_costs(pipeline: Pipeline, trial: float | None = None, run: float | 
     those of one device: a retraining on four GPUs takes a quarter of them, if they scale.
     """
 
-    def speed(given: float | None, rate: float, network: str, settings: Training) -> Speed:
+    def speed(given: float | None, rate: float, how: Proxy | Retraining, settings: Training) -> Speed:
         pixels = settings.batch_size * settings.crop[0] * settings.crop[1]
-        return Speed(given or rate * parameters(network) * pixels / 1e12, start=10)
+        return Speed(given or rate * parameters(how.network, how.network_options) * pixels / 1e12, start=10)
 
     found = []
     for name, plan in pipeline.searches.items():
         search, settings = pipeline.search(name), pipeline.proxy_training(name)
         held = pipeline.datasets[plan.dataset].hold_out
-        step = speed(trial, _SECONDS_OF_TRIALS, pipeline.proxies[plan.proxy].network, settings)
+        step = speed(trial, _SECONDS_OF_TRIALS, pipeline.proxies[plan.proxy], settings)
         found.append(search_cost(search, settings, step, held if isinstance(held, int) else 0, plan.trials_per_job))
     for retraining, how in pipeline.retrainings.items():
         runs = [one for one in pipeline.runs.values() if one.retraining == retraining]
         if runs:
             settings = pipeline.run_training(retraining, runs[0].seed)
-            size = weight_bytes(how.network, 21)  # of VOC; the number of classes matters little
-            step = speed(run, _SECONDS_OF_RUNS, how.network, settings)
+            size = weight_bytes(how.network, 21, how.network_options)  # of VOC; the number of classes matters little
+            step = speed(run, _SECONDS_OF_RUNS, how, settings)
             found.append(replace(run_cost(len(runs), settings, step, 0, size), what=f"{len(runs)} runs '{retraining}'"))
     return found
 
@@ -179,33 +186,37 @@ def _import_seconds() -> float:
     return time.perf_counter() - began
 
 
-def weight_bytes(network: str, num_classes: int) -> int:
+def weight_bytes(network: str, num_classes: int, options: Mapping[str, Any] | None = None) -> int:
     """Return the size of a network's weights.
 
     >>> weight_bytes("tiny", 6) // 1000
     107
     """
-    return sum(value.numel() * value.element_size() for value in _shapes(network, num_classes).state_dict().values())
+    state = _shapes(network, num_classes, to_json(options or {})).state_dict()
+    return sum(value.numel() * value.element_size() for value in state.values())
 
 
-def parameters(network: str) -> int:
+def parameters(network: str, options: Mapping[str, Any] | None = None) -> int:
     """Return the number of a network's trainable parameters, with VOC's 21 classes.
 
     >>> parameters("deeplabv3plus-r50c")
     43591418
     """
-    return sum(parameter.numel() for parameter in _shapes(network, 21).parameters())
+    return sum(parameter.numel() for parameter in _shapes(network, 21, to_json(options or {})).parameters())
 
 
 @cache
-def _shapes(network: str, num_classes: int) -> Network:
+def _shapes(network: str, num_classes: int, options: str) -> Network | Foreign:
     """Return a network on torch's meta device: shapes without values, which need no memory."""
     import torch
 
     from autoseg.training.networks import build_network
 
-    with torch.device("meta"):
-        return build_network(network, num_classes)
+    try:
+        with torch.device("meta"):
+            return build_network(network, num_classes, options=json.loads(options))
+    except InputError:  # somebody's own code may look at its numbers
+        return build_network(network, num_classes, options=json.loads(options))
 
 
 def report(costs: Sequence[Cost], speeds: Mapping[str, Speed | None], free: int | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Checks before the first job of a pipeline: data, hold-outs, weights, the folder of results, searches that changed.
+"""Checks before the first job of a pipeline: data, hold-outs, networks, weights, the results' folder, changed searches.
 
 A config is checked whole when it is read, also by a dry run. These checks need the machine on which the jobs will run.
 """
@@ -6,15 +6,20 @@ A config is checked whole when it is read, also by a dry run. These checks need 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from autoseg.errors import InputError, located
+from autoseg.pipeline.arguments import network_arguments
 from autoseg.pipeline.config import Pipeline
 from autoseg.pipeline.layout import Layout
+from autoseg.pipeline.sections import Proxy, Retraining
 from autoseg.search.folder import Folder
 from autoseg.search.space import changes
+from autoseg.training.names import kind_of
 
 
 def check_before_start(
@@ -27,17 +32,32 @@ def check_before_start(
     for name in datasets:
         with located(f"datasets.{name}"):  # finds the images, but reads none
             pipeline.datasets[name].check_hold_out()
-    for kind, plans in (
-        ("proxies", {name: pipeline.proxies[name].weights for name in proxies}),
-        ("retrainings", {name: pipeline.retrainings[name].weights for name in retrainings}),
-    ):
-        for name, weights in plans.items():
-            if weights and weights != "imagenet" and not os.path.exists(weights):
-                raise InputError(
-                    f"{weights} does not exist",
-                    where=f"{kind}.{name}.weights",
-                    cure="make it, as `autoseg weights --help` shows",
-                )
+    plans: dict[str, Proxy | Retraining] = {f"proxies.{name}": pipeline.proxies[name] for name in sorted(proxies)}
+    plans |= {f"retrainings.{name}": pipeline.retrainings[name] for name in sorted(retrainings)}
+    for where, how in plans.items():
+        if how.weights and how.weights != "imagenet" and not os.path.exists(how.weights):
+            raise InputError(
+                f"{how.weights} does not exist",
+                where=f"{where}.weights",
+                cure="make it, as `autoseg weights --help` shows",
+            )
+        if how.checkpoint and not os.path.exists(how.checkpoint):
+            raise InputError(f"{how.checkpoint} does not exist", where=f"{where}.checkpoint")
+    tried: set[str] = set()
+    for where, how in plans.items():
+        asked = network_arguments(how)
+        if kind_of(how.network) != "built-in" and " ".join(asked) not in tried:
+            tried.add(" ".join(asked))
+            _try_network(where, asked)
+
+
+def _try_network(where: str, asked: list[str]) -> None:
+    """Let a network that is not this toolkit's be built by a process of its own: this one loads no torch."""
+    command = [sys.executable, "-m", "autoseg", "doctor", "network", *asked]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = [line.strip() for line in (done.stdout or done.stderr).splitlines()]
+        raise InputError("; ".join(said[1:] or said).removesuffix("."), where=where)
 
 
 def searches_begun_anew(pipeline: Pipeline, layout: Layout) -> list[str]:

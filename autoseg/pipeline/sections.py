@@ -12,13 +12,13 @@ from pydantic import ConfigDict, Field, model_validator
 
 from autoseg.data.kinds import KINDS, USUAL_HOLD_OUTS, Kind, OnDisk, kind_of
 from autoseg.data.split import HoldOut, hold_out_size
-from autoseg.errors import InputError, unknown
+from autoseg.errors import InputError
 from autoseg.files import Part, parse
 from autoseg.metrics.conventions import Conventions, LossConventions
 from autoseg.pipeline.outputs import Name
 from autoseg.pipeline.partial import Fillable, Partial, keys_of
 from autoseg.search.settings import Search
-from autoseg.training.settings import NETWORK_NAMES, Training
+from autoseg.training.settings import CHECKPOINT, NETWORK, NETWORK_OPTIONS, WEIGHTS, Training, check_start
 
 
 def _options_by_kind(schema: dict[str, Any]) -> None:
@@ -83,15 +83,16 @@ class SomeTraining(Partial):
 
 
 class _Trained(Part):
-    network: str = Field(description="see `autoseg.training.networks.NETWORKS`")
-    weights: str | None = Field(default=None, description="imagenet, a file, or null")
+    network: str = Field(description=NETWORK)
+    network_options: dict[str, Any] = Field(default={}, description=NETWORK_OPTIONS)
+    weights: str | None = Field(default=None, description=WEIGHTS)
+    checkpoint: str | None = Field(default=None, description=CHECKPOINT)
     protocol: str
     training: SomeTraining = Field(default=SomeTraining(), description="changes to the protocol")
 
     @model_validator(mode="after")
     def _allowed(self) -> _Trained:
-        if self.network not in NETWORK_NAMES:
-            raise unknown("network", self.network, NETWORK_NAMES)
+        check_start(self.network, self.network_options, self.weights, self.checkpoint)
         for key in ("device", "loaders"):
             if key in self.training.model_fields_set:
                 what = "is the same for all trainings"

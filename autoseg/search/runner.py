@@ -25,7 +25,7 @@ from autoseg import gpus
 from autoseg.errors import InputError
 from autoseg.files import fingerprint, writing
 from autoseg.losses.surrogate import Surrogate
-from autoseg.plugins import import_module
+from autoseg.plugins import import_callable
 from autoseg.progress import bar
 from autoseg.search.folder import Folder
 from autoseg.search.journal import write_journal
@@ -74,16 +74,7 @@ def load_objective(spec: str) -> Callable[[Surrogate, int], Any]:
     >>> load_objective("math:hypot").__name__
     'hypot'
     """
-    where = f"objective '{spec}'"
-    module, colon, name = spec.partition(":")
-    if not (module and colon and name):
-        raise InputError("has no module or no function", where=where, expected="module:function, such as my_task:score")
-    found = getattr(import_module(module, where), name, None)
-    if found is None:
-        raise InputError(f"module {module} has no '{name}'", where=where)
-    if not callable(found):
-        raise InputError(f"'{name}' is not a function", where=where)
-    return found
+    return import_callable(spec, "objective")
 
 
 # ---------------------------------------------------------------------------------------------------------- one trial

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from autoseg.files import atomic, writing
+from autoseg.training.average import Average
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,14 @@ class Checkpoint:
         self.new = self.path.with_suffix(".new")
         self.fingerprint = fingerprint
 
-    def save(self, network: nn.Module, optimiser: torch.optim.Optimizer, scaler: Any, iteration: int) -> None:
+    def save(
+        self,
+        network: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        scaler: Any,
+        iteration: int,
+        average: Average | None = None,
+    ) -> None:
         """Write the state after `iteration` steps, keeping the one before."""
         state = {
             "fingerprint": self.fingerprint,
@@ -35,6 +43,7 @@ class Checkpoint:
             "network": network.state_dict(),
             "optimiser": optimiser.state_dict(),
             "scaler": scaler.state_dict(),
+            **({} if average is None else {"average": average.state}),
         }
         with writing(self.path):
             self._remove_torn()
@@ -55,7 +64,14 @@ class Checkpoint:
         for path in self.path.parent.glob(f".{self.new.name}.*.part"):
             path.unlink(missing_ok=True)
 
-    def restore(self, network: nn.Module, optimiser: torch.optim.Optimizer, scaler: Any, device: torch.device) -> int:
+    def restore(
+        self,
+        network: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        scaler: Any,
+        device: torch.device,
+        average: Average | None = None,
+    ) -> int:
         """Put the newest good state in place and return its iteration; 0 if there is none."""
         for path in (self.path, self.previous):
             state = _load(path, device)
@@ -67,6 +83,8 @@ class Checkpoint:
             network.load_state_dict(state["network"])
             optimiser.load_state_dict(state["optimiser"])
             scaler.load_state_dict(state["scaler"])
+            if average is not None:
+                average.restore(state["average"])
             return int(state["iteration"])
         return 0
 
@@ -76,7 +94,8 @@ def _load(path: Path, device: torch.device) -> dict[str, Any] | None:
         return None
     try:
         state = torch.load(path, map_location=device, weights_only=True)
-        return {key: state[key] for key in ("fingerprint", "iteration", "network", "optimiser", "scaler")}
+        needed = {key: state[key] for key in ("fingerprint", "iteration", "network", "optimiser", "scaler")}
+        return {**needed, "average": state.get("average")}
     except Exception as error:  # a damaged file can raise any error; the one before it may be good
         logger.warning("%s: not readable as a checkpoint (%s); trying the one before.", path, type(error).__name__)
         return None

@@ -1,4 +1,4 @@
-"""Training a network: SGD on the poly schedule, on one device or several, resumed exactly after any stop.
+"""Training a network: the loop over its steps, on one device or several, resumed exactly after any stop.
 
 Everything random derives from (seed, iteration): the batches (`autoseg.data.loaders`), and the dropout, which is seeded
 anew before each step. So a training resumed from a checkpoint goes through the same steps as one that never stopped,
@@ -23,12 +23,18 @@ from torch import Tensor, nn
 
 from autoseg import gpus
 from autoseg.data.loaders import sample_seed
+from autoseg.data.model import VOID
 from autoseg.errors import InputError, Preempted
+from autoseg.losses.batch import Loss
+from autoseg.losses.labels import Labels, LabelWatch
 from autoseg.progress import bar
 from autoseg.training.arithmetic import autocast, cudnn_settings
+from autoseg.training.average import Average
 from autoseg.training.checkpoint import Checkpoint
+from autoseg.training.foreign import Foreign
 from autoseg.training.logs import Line
 from autoseg.training.networks import Network
+from autoseg.training.optimiser import freeze_parameters, freeze_statistics, learning_rate, make_optimiser
 from autoseg.training.settings import Training
 from autoseg.training.watch import LOOK_EVERY, Watch, reduced, works_behind
 
@@ -78,14 +84,8 @@ def distributed(device: torch.device) -> Iterator[tuple[int, int]]:
         dist.destroy_process_group()
 
 
-def learning_rate(settings: Training, iteration: int, base: float) -> float:
-    """Return base (1 - t/T)^power, not below min_lr: (base - min) (1 - t/T)^power + min."""
-    left = 1 - iteration / settings.iterations
-    return (base - settings.min_lr) * left**settings.power + settings.min_lr
-
-
 def train(
-    network: Network,
+    network: Network | Foreign,
     loss: nn.Module,
     loader: BatchesFrom,
     settings: Training,
@@ -114,18 +114,14 @@ def train(
     Out of memory is an error instead. On SIGTERM or SIGUSR1 the training saves its state and raises `Preempted`.
     """
     torch.set_num_threads(settings.threads)
-    encoder, heads = network.parameter_groups()
-    bases = (settings.lr, settings.lr * settings.head_lr)
-    optimiser = torch.optim.SGD(
-        [{"params": encoder, "lr": bases[0]}, {"params": heads, "lr": bases[1]}],
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        fused=works_behind(device) or None,  # the fused kernel skips a step without asking the host
-    )
+    freeze_parameters(network, settings)
+    # The fused kernel skips a step without asking the host.
+    optimiser, bases = make_optimiser(network, settings, fused=works_behind(device))
+    average = Average(network, settings.ema) if settings.ema is not None else None
     scaler = torch.amp.GradScaler(device.type, enabled=device.type == "cuda" and settings.precision == "float16")
     start = 0
     if checkpoint is not None:
-        start = checkpoint.restore(network, optimiser, scaler, device)
+        start = checkpoint.restore(network, optimiser, scaler, device, average)
         found = torch.tensor(start, dtype=torch.float64, device=device)
         if (
             reduced(found, world) != start * world
@@ -142,18 +138,20 @@ def train(
         if device.type == "cuda":
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         model = nn.parallel.DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
-    if works_behind(device):
-        for parameter in network.parameters():  # torch would leave them uninitialised if the first step is skipped
-            optimiser.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
+    if works_behind(device) and settings.optimiser == "sgd":
+        for group in optimiser.param_groups:  # torch would leave them uninitialised if the first step is skipped
+            for parameter in group["params"]:
+                optimiser.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
     if settings.compile:
         model = torch.compile(model)  # type: ignore[assignment]
     loss = loss.to(device)
     model.train()
+    freeze_statistics(network, settings)
     outcome = Outcome(start)
     batches = iter(loader(start * settings.accumulate))
     shown = bar(progress, "step", total=settings.iterations, initial=start)
     began, images_done = time.perf_counter(), 0
-    watch = Watch(device, world)
+    watch, labels_seen = Watch(device, world), LabelWatch(VOID)
     look_every = LOOK_EVERY if works_behind(device) else 1
     cudnn_set = cudnn_settings(settings, device, fixed_shape=True)
     with shown, cudnn_set, _stop_signals() as stop, _plain_errors(settings, world):
@@ -173,10 +171,14 @@ def train(
                 with quiet:
                     with autocast(settings, device):
                         logits, *auxiliary = model(images)
-                    total = loss(logits.float(), masks)  # in float32, whatever the network's arithmetic
+                    # What losses derive from labels is made once for both heads.
+                    target = Labels(masks) if isinstance(loss, Loss) else masks
+                    total = loss(logits.float(), target)  # in float32, whatever the network's arithmetic
                     for other in auxiliary:
-                        total = total + settings.aux_weight * loss(other.float(), masks)
+                        total = total + settings.aux_weight * loss(other.float(), target)
                     scaler.scale(watch.passed(total / settings.accumulate)).backward()
+                if works_behind(device):
+                    labels_seen.see(masks, logits.shape[1])
                 images_done += len(images)
             skip = watch.end_step(stop.asked)
             done, stopping = iteration + 1, False
@@ -188,7 +190,10 @@ def train(
                 stopping = seen[-1][1]
                 for value, _ in seen:
                     if not math.isfinite(value):
+                        labels_seen.check()  # on a GPU a label that is no class's makes the loss NaN
                         outcome.diverged = True
+                        if average is not None:
+                            average.put_into(network)
                         return outcome
                     outcome.losses.append(value)
                     number = outcome.iterations = outcome.iterations + 1
@@ -204,13 +209,17 @@ def train(
                 optimiser.found_inf = skip  # type: ignore[attr-defined]
             scaler.step(optimiser)
             scaler.update()
+            if average is not None:
+                average.update(network, done)
             shown.update()
             if done == settings.iterations:
                 break
             if checkpoint is not None and rank == 0 and (stopping or done % settings.checkpoint_every == 0):
-                checkpoint.save(network, optimiser, scaler, done)
+                checkpoint.save(network, optimiser, scaler, done, average)
             if stopping:
                 raise Preempted(f"stopped after step {done} of {settings.iterations}")
+    if average is not None:
+        average.put_into(network)
     return outcome
 
 

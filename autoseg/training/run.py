@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,13 +27,17 @@ from autoseg.training.checkpoint import Checkpoint
 from autoseg.training.evaluation import is_finite, score
 from autoseg.training.logs import JsonLines, Line, TensorBoard
 from autoseg.training.loop import Outcome, distributed, train
+from autoseg.training.names import network_identity
 from autoseg.training.networks import build_network
 from autoseg.training.scores import AboutRun, Scores
 from autoseg.training.settings import Task
 from autoseg.training.task import OpenTask
+from autoseg.training.weights import load_whole
 from autoseg.versions import TRAINING_VERSION
 
 WEIGHTS = "weights.safetensors"
+
+logger = logging.getLogger(__name__)
 
 
 class Trained(AboutRun):
@@ -41,6 +46,10 @@ class Trained(AboutRun):
     SCHEMA: ClassVar[str] = "autoseg/run/2"
 
     num_classes: int
+    network_options: dict[str, Any] = Field(default={}, description="of an smp architecture, or of somebody's own")
+    network_source: str | None = Field(
+        default=None, description="fingerprint of somebody's own network; null: it is not"
+    )
     iterations: int
     test_scale: tuple[int, int] | None = Field(description="long and short side of images that are scored; null: as is")
 
@@ -90,6 +99,8 @@ def train_run(
         return Trained(
             dataset=data.index.dataset,
             network=task.network,
+            network_options=task.network_options,
+            network_source=network_identity(task.network).get("network_source"),
             num_classes=data.num_classes,
             loss=loss,
             seed=s.seed,
@@ -165,6 +176,7 @@ def evaluate_run(
     network = load_network(run, trained, opened.device)
     about = trained.model_dump(include=set(AboutRun.model_fields) - {"fingerprint"})
     options.setdefault("scale", trained.test_scale)
+    options["identity"] = network_identity(trained.network, trained.network_options)
     return evaluate(opened, network, {**about, "run": name or run.absolute().name}, out, **options)
 
 
@@ -178,7 +190,7 @@ def evaluate_checkpoint(
 ) -> Scores | None:
     """Score a whole network from a file, such as mmsegmentation's, at the task's `test_scale`; else as a run."""
     opened = OpenTask(task)
-    network = build_network(task.network, opened.data.num_classes, checkpoint=checkpoint)
+    network = build_network(task.network, opened.data.num_classes, checkpoint=checkpoint, options=task.network_options)
     about = {
         "run": name or Path(checkpoint).stem,
         "dataset": opened.data.index.dataset,
@@ -189,6 +201,7 @@ def evaluate_checkpoint(
         "weights": checksum(checkpoint),
     }
     options.setdefault("scale", opened.settings.scored_at)
+    options["identity"] = network_identity(task.network, task.network_options)
     return evaluate(opened, network.to(opened.device), about, out, **options)
 
 
@@ -202,6 +215,7 @@ def evaluate(
     part: Literal["val", "hold_out"] = "val",
     window: tuple[int, int] | None = None,
     predictions: str | os.PathLike[str] | None = None,
+    identity: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> Scores | None:
     """Score a network and write `scores.json` to `out`: the six metrics, and those that plugins registered.
@@ -216,6 +230,7 @@ def evaluate(
         part: the validation images, or the hold-out.
         window: a sliding window over the resized image; None: whole images.
         predictions: a folder for the predicted label maps as palette PNGs.
+        identity: what the network is beside its weights, see `network_identity`; part of the fingerprint.
         progress: show a bar.
 
     Under torchrun the images are shared out and the counts added up; the first process writes and returns.
@@ -258,6 +273,7 @@ def evaluate(
             {
                 "version": TRAINING_VERSION,
                 "weights": about["weights"],
+                **(identity or {}),
                 "device": device.type,
                 "data": data.index_checksum,
                 "ids": ids,
@@ -280,7 +296,11 @@ def save_weights(
     """Write a network's weights as safetensors, with the fingerprint of the training and how it ended."""
     from safetensors.torch import save
 
-    state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    # Copies: safetensors refuses two names of one tensor, as networks with shared weights have them.
+    state = {
+        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, value in network.state_dict().items()
+    }
     about = {"fingerprint": run_fingerprint, "iterations": outcome.iterations, "diverged": outcome.diverged}
     with atomic(path, "wb") as file:
         # Under one key: safetensors writes several keys in random order, so that equal networks would differ in bytes.
@@ -324,8 +344,11 @@ def load_network(run: Path, trained: Trained, device: torch.device) -> torch.nn.
     if not _has_weights(run, trained):
         what = "missing, or not the weights that run.json describes"
         raise InputError(what, where=run / WEIGHTS, cure="train the run again")
-    network = build_network(trained.network, trained.num_classes)
-    network.load_state_dict(load_file(run / WEIGHTS))
+    source = network_identity(trained.network).get("network_source")
+    if source != trained.network_source:
+        logger.warning("%s: network '%s' was changed after this run was trained with it.", run, trained.network)
+    network = build_network(trained.network, trained.num_classes, options=trained.network_options)
+    load_whole(network, load_file(run / WEIGHTS), run / WEIGHTS)
     return network.to(device).eval()
 
 

@@ -24,6 +24,7 @@ from autoseg.metrics.formula import METRICS
 from autoseg.plugins import load_plugin
 from autoseg.search.settings import Search
 from autoseg.training.evaluation import is_finite, score
+from autoseg.training.foreign import Foreign
 from autoseg.training.loop import Outcome, train
 from autoseg.training.networks import Network
 from autoseg.training.settings import Task
@@ -42,7 +43,7 @@ class ProxyTask(OpenTask):
         self.progress = progress  # show a bar for each trial
 
     @cached_property
-    def trained(self) -> Network:
+    def trained(self) -> Network | Foreign:
         """The network that all trials train, each from the initial weights."""
         return self.network()
 
@@ -115,9 +116,9 @@ class ProxyObjective:
         """Train and score a proposal."""
         for module in self.plugins:
             load_plugin(module)
-        return _opened(self.task)(proposal, number)
+        return _opened(self.task.model_dump_json())(proposal, number)
 
 
 @lru_cache(maxsize=1)
-def _opened(task: Task) -> ProxyTask:
-    return ProxyTask(task)
+def _opened(task: str) -> ProxyTask:
+    return ProxyTask(Task.model_validate_json(task))

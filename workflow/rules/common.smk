@@ -8,7 +8,7 @@ import sys
 from autoseg.data.model import crop_of_cache
 from autoseg.errors import InputError
 from autoseg.pipeline import snakemake_private as private
-from autoseg.pipeline.arguments import Arguments, as_argument, weights_checksum
+from autoseg.pipeline.arguments import Arguments, as_argument, content_of
 from autoseg.pipeline.expansion import load_pipeline
 from autoseg.pipeline.inputs import Inputs
 from autoseg.pipeline.layout import Layout

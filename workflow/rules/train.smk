@@ -29,7 +29,7 @@ rule train:
     params:
         folder=lambda w: PATHS.run(w.run),
         arguments=lambda w: ARGUMENTS.train(w.run),
-        weights=lambda w: weights_checksum(P.retrainings[P.runs[w.run].retraining].weights),
+        weights=lambda w: content_of(P.retrainings[P.runs[w.run].retraining]),
         # With `input` as an argument these are no reason to train again: they change no result.
         machine=lambda w, input: ARGUMENTS.machine,
         checkpoints=lambda w, input: P.run_training(P.runs[w.run].retraining, 0).checkpoint_every,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from autoseg.losses.kernels.device import SUMMED, fused, in_triton, tile
-from autoseg.losses.kernels.tables import evaluate
+from autoseg.losses.kernels.tables import slope, value
 
 
 class RegionStats(torch.autograd.Function):
@@ -69,7 +69,7 @@ def _sums(logits: Tensor, target: Tensor, tables: Tensor, others: int, void: int
     p, index, mine, other, bad = _read(logits, target, void, void_seen)
     parts = []
     for where, x, curves in ((other, p, tables[:others]), (mine, p.gather(1, index), tables[others:])):
-        values = (x, *(evaluate(rows, x)[0] for rows in curves))
+        values = (x, *(value(rows, x) for rows in curves))
         sums = [torch.where(where, v, 0.0).sum((0, 2, 3), dtype=torch.float64) for v in values]
         sums.insert(0, where.sum((0, 2, 3), dtype=torch.float64))
         sums += [torch.zeros_like(sums[0])] * (_width(tables, others) - len(sums))
@@ -84,11 +84,11 @@ def _gradient(
     by_others, by_label = by_stats.to(p.dtype)
     by_p = by_others[1].view(1, -1, 1, 1)
     for rows, by in zip(tables[:others], by_others[2:], strict=False):
-        by_p = by_p + evaluate(rows, p)[1].mul_(by.view(1, -1, 1, 1))
+        by_p = by_p + slope(rows, p).mul_(by.view(1, -1, 1, 1))
     p_true = p.gather(1, index)
     by_true = by_label[1][index]
     for rows, by in zip(tables[others:], by_label[2:], strict=False):
-        by_true = by_true + evaluate(rows, p_true)[1].mul_(by[index])
+        by_true = by_true + slope(rows, p_true).mul_(by[index])
     t = torch.where(mine, p_true * by_true, torch.where(other, p * by_p, 0.0))
     gradient = t.addcmul_(p, t.sum(1, keepdim=True), value=-1)
     # A softmax's gradient adds up to 0 over classes. The true class's own is right by that, not by 1 - p, which has few

@@ -77,8 +77,7 @@ def _dissimilarity(p: Tensor, y: Tensor, valid: Tensor, with_gradient: bool) -> 
     lower2 = a.sub_(lower1).add_(C2).reciprocal_()
     lower1.add_(C1).reciprocal_()
     s = (upper1 * upper2).mul_(lower1).mul_(lower2).mul_(valid)
-    planes = p.numel() // valid.numel()
-    total = valid.sum(dtype=torch.float64) * planes - s.sum(dtype=torch.float64)
+    total = valid.sum(dtype=torch.float64) * p.shape[-3] - s.sum(dtype=torch.float64)
     if not with_gradient:
         return total, None
     # The derivatives of -s, but for a factor of 2 in that by m and b: those have it below.

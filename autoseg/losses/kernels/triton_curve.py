@@ -1,8 +1,9 @@
-"""A curve in Triton: g and g' from the rows of `autoseg.losses.kernels.tables`."""
+"""A curve in Triton: g and g' from the rows of `autoseg.losses.kernels.tables`, for kernels and on maps."""
 
 # Triton's compiler reads these functions: their arguments have no types.
 # mypy: ignore-errors
 
+import torch
 import triton
 import triton.language as tl
 
@@ -51,3 +52,39 @@ def shaped(table, y, rest, PIECES: tl.constexpr):
     value = tl.where(y <= 0, tl.load(table), value)
     value = tl.where(y >= 1, tl.load(table + 1), value)
     return value, (0.5 * c2 + rise) / root
+
+
+@triton.jit
+def cut(table, x, PIECES: tl.constexpr):
+    """Return g and g' of x cut to [0, 1]; the slope is 0 outside."""
+    y = tl.minimum(tl.maximum(x, 0.0), 1.0)
+    value, slope = shaped(table, y, 1 - y, PIECES)
+    value = tl.where(x == x, value, float("nan"))
+    return value, tl.where((x >= 0) & (x <= 1), slope, 0.0)
+
+
+@triton.jit
+def _map_kernel(rows, y, out, size, PIECES: tl.constexpr, SLOPE: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    value, slope = cut(rows, tl.load(y + i, mask=i < size, other=0.0), PIECES)
+    if SLOPE:
+        value = slope
+    tl.store(out + i, value, mask=i < size)
+
+
+def _on_map(rows, y, slope):
+    out = torch.empty_like(y)
+    if y.numel():
+        grid, rows = (triton.cdiv(y.numel(), 1024),), rows.to(y.dtype).contiguous()
+        _map_kernel[grid](rows, y, out, y.numel(), PIECES=len(rows) - 1, SLOPE=slope, BLOCK=1024)
+    return out
+
+
+def curve_values(rows, y):
+    """See `tables.curve_values`."""
+    return _on_map(rows, y, False)
+
+
+def curve_slopes(rows, y):
+    """See `tables.curve_slopes`."""
+    return _on_map(rows, y, True)
