@@ -63,8 +63,8 @@ class Record:
             f"model of them predicts {100 * self.held_out():.0f} % of the variance of held-out ones. Rank correlation "
             f"with the final score: {rho['quarter']:.2f} after a quarter of the steps, {rho['half']:.2f} after a half. "
             f"Ending the worst half by the score after a half of the steps loses {100 * self.lost(self.half, 0.5):.0f} "
-            f"% of the best quarter; after a quarter of the steps {100 * self.lost(self.quarter, 0.5):.0f} %. Replayed, "
-            "the landscape is a model of the kind that answers, which flatters the model's answers."
+            f"% of the best quarter; after a quarter of the steps {100 * self.lost(self.quarter, 0.5):.0f} %. "
+            "Replayed, the landscape is a model of the kind that answers, which flatters the model's answers."
         )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.search import BUDGETS, EDGE_LANDS, LANDS, METHODS, Landscape, ppo2, recommended
 from benchmarks.search_landscapes import FAMILIES
+from benchmarks.search_recorded import RECORDED, Record, Replayed
 
 
 def regret(method: str, budget: int, seeds: int, landscapes: list[tuple[str, int]] = LANDS) -> float:
@@ -71,3 +72,13 @@ def test_the_recommended_preset_has_half_the_regret_of_the_annealed_one_after_fe
             ours.append(land.regret(dict(recommended(land, BUDGETS[0]))[BUDGETS[0]]))
             theirs.append(land.regret(dict(ppo2(land, BUDGETS[0], "annealed"))[BUDGETS[0]]))
     assert mean(ours) < 0.5 * mean(theirs)
+
+
+def test_recorded_trials_are_replayed_with_their_noise() -> None:
+    record = Record(RECORDED / "scenes.json")
+    land = Replayed(record, 3)
+    assert record.held_out() > 0.5
+    assert 0 < record.noise < record.scores.std()
+    assert land.regret(land.optimum) == 0 < land.regret(land.start)
+    assert land.score(land.start, 7) == Replayed(record, 3).score(land.start, 7) != land.score(land.start, 8)
+    assert len(land.scores) == 2
