@@ -5,10 +5,10 @@ The public names are below; importing the package loads neither torch nor optuna
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as typing's, which takes longer to import than this package
 if TYPE_CHECKING:
+    from typing import Any
+
     from autoseg.losses.build import build_loss
     from autoseg.losses.surrogate_loss import SurrogateLoss
     from autoseg.metrics.formula import Formula, register
@@ -29,6 +29,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    import importlib
+
     if name not in _HOMES:
         raise AttributeError(f"module 'autoseg' has no attribute '{name}'")
     return getattr(importlib.import_module(_HOMES[name]), name)

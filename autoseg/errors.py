@@ -7,11 +7,12 @@ fields; only people read the sentence.
 from __future__ import annotations
 
 import difflib
+import operator
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, order=True)
@@ -78,6 +79,15 @@ class InputError(ValueError):
         """What to do."""
         return self.problem.cure
 
+    def replace(self, **fields: str) -> InputError:
+        """Return the same error with other fields.
+
+        >>> print(InputError("is missing", where="root").replace(cure="name it"))
+        root: is missing; name it.
+        """
+        new = replace(self.problem, **fields)  # type: ignore[arg-type]  # `severity` is not one of them
+        return InputError(new.what, where=new.where, expected=new.expected, cure=new.cure)
+
     def at(self, where: str | os.PathLike[str]) -> InputError:
         """Return the same error with a place around its own.
 
@@ -85,11 +95,27 @@ class InputError(ValueError):
         datasets.voc: root: is missing.
         """
         inside = f": {self.where}" if self.where else ""
-        return InputError(self.what, where=f"{os.fspath(where)}{inside}", expected=self.expected, cure=self.cure)
+        return self.replace(where=f"{os.fspath(where)}{inside}")
 
 
 class Preempted(Exception):
     """The work was told to stop (SIGTERM, SIGUSR1); what is done is on disk, and the same command goes on."""
+
+
+def whole_number(value: Any, where: str = "", *, least: int | None = 0, unit: str = "") -> int:
+    """Return a whole number, Python's or NumPy's, as an int; anything else, or one below `least`, is an InputError.
+
+    >>> print(whole_number(3, "steps", least=1))
+    3
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or (least is not None and number < least):
+        bound = "" if least is None else f", {least} or more"
+        raise InputError(f"found {value!r}", where=where, expected=f"a whole number{f' {unit}' if unit else ''}{bound}")
+    return number
 
 
 def unknown(kind: str, given: str, choices: Iterable[str], *, where: str = "") -> InputError:

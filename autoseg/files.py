@@ -1,4 +1,4 @@
-"""Small files: written so that a kill leaves either the old one or the new one, read so that a wrong one is named.
+"""Small files. Writing is atomic: a kill leaves the old file or the new one. An error in reading names file and key.
 
 Equal content has equal bytes (`to_json`), and a fingerprint is the checksum of those bytes. Every JSON file that one
 command writes and another reads is a `Document`; `parse` turns pydantic's errors into an `InputError`, for documents,
@@ -45,16 +45,16 @@ def atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
 
 @contextmanager
 def writing(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn a folder that cannot be written, a full disk or a used-up quota into a sentence; what was done is kept."""
+    """Turn a folder that cannot be written, a full disk or a used-up quota into an InputError."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            what, cure = "no room left", "make some and run the same command again, it goes on"
+            what, cure = "no room left", "free some and run the same command again, which continues"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             what, cure = "cannot be written", "choose another folder with `--out`"
         else:
-            what, cure = "writing failed", "mend that, or choose another folder with `--out`"
+            what, cure = "writing failed", "correct that, or choose another folder with `--out`"
         raise InputError(f"{what} ({error.strerror})", where=folder, cure=cure) from None
 
 
@@ -215,9 +215,7 @@ class Document(Part):
         try:
             return cls.read(read_json(path), path)
         except InputError as error:
-            raise InputError(
-                error.what, where=error.where, expected=error.expected, cure=error.cure or cls.CURE
-            ) from None
+            raise error.replace(cure=error.cure or cls.CURE) from None
 
     @classmethod
     def read(cls, content: Any, where: str | os.PathLike[str]) -> Self:

@@ -1,7 +1,7 @@
-"""The GPUs of this machine, handed out: each is one process's at a time, or shared by as many small ones as it says.
+"""Locks on the GPUs of this machine: a GPU belongs to one process at a time, or to several small ones.
 
-A process holds a GPU by a lock (flock) on a file in the folder for temporary files, so a GPU is free again the moment
-its process ends, however it ends. Which GPUs there are says CUDA_VISIBLE_DEVICES, or else nvidia-smi. No torch here.
+A process holds a GPU by a lock (flock) on a file in the folder for temporary files, so the GPU is free again as soon as
+its process ends, also by a kill. The GPUs are those of CUDA_VISIBLE_DEVICES, or else of nvidia-smi. No torch here.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from urllib.parse import quote
 
 from autoseg.errors import InputError
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-HELD = "AUTOSEG_GPUS"  # set where GPUs are handed out already: for this process, or by a cluster for its job
+HELD = "AUTOSEG_GPUS"  # set if GPUs were given to this process already, by itself or by a cluster
 LOOK_EVERY = 0.2  # seconds, while a process waits
 
 _files: set[int] = set()  # open files whose locks this process holds
@@ -37,7 +37,7 @@ def visible() -> list[str]:
         return list(models())
     names: dict[str, None] = {}
     for name in chosen.split(","):
-        if name.strip() in ("", "-1"):  # here CUDA's own reading ends, too
+        if name.strip() in ("", "-1"):  # CUDA ignores what follows
             break
         names[name.strip()] = None
     return list(names)
@@ -61,10 +61,10 @@ def taken(count: int = 1, sharing: int = 1) -> Iterator[list[str]]:
 
     Args:
         count: how many; more than there are is an error.
-        sharing: how many processes like this one may share a GPU; with 1 it is this process's alone.
+        sharing: how many processes like this one may share a GPU; 1: it belongs to this process alone.
 
-    Nothing is held where there is no GPU, where they are handed out already, and in the processes of torchrun.
-    CUDA reads which GPUs it may see when it is first used: this must come before.
+    Nothing is held if there is no GPU, if this process has its GPUs already, and in the processes of torchrun. CUDA
+    reads CUDA_VISIBLE_DEVICES when it is first used, so this function must be called before.
     """
     names = visible()
     if not names or HELD in os.environ or "WORLD_SIZE" in os.environ:
@@ -90,13 +90,13 @@ def taken(count: int = 1, sharing: int = 1) -> Iterator[list[str]]:
 
 
 def keep_over_exec() -> None:
-    """Let the program that replaces this one hold the GPUs of this process on."""
+    """Let the program that replaces this one keep the GPUs of this process."""
     for file in _files:
         os.set_inheritable(file, True)
 
 
 def leave_to_cluster() -> None:
-    """Hand out nothing in this process's jobs: a cluster gave each the GPUs that it asked for."""
+    """Take no locks in the jobs of this process: the cluster gave each job its GPUs."""
     os.environ[HELD] = ""
 
 
@@ -116,8 +116,8 @@ def description(sharing: int = 1) -> str:
 def _wait_for(names: Sequence[str], count: int, sharing: int) -> dict[str, list[int]]:
     """Return the locks of so many GPUs when all of them are held.
 
-    Who waits holds no GPU, so no two can wait for each other. One process at a time tries, the others stand in line: a
-    job that needs two GPUs is not passed over for ever by those that need one.
+    A waiting process holds no GPU, so two processes cannot wait for each other. Only one process tries at a time, and
+    the others form a queue, so that a job for two GPUs does not wait for ever behind jobs for one.
     """
     folder = _folder()
     line = folder / f"line-{zlib.crc32(','.join(sorted(names)).encode()):08x}"
@@ -127,10 +127,10 @@ def _wait_for(names: Sequence[str], count: int, sharing: int) -> dict[str, list[
         nonlocal told
         if not told:
             wanted = "a GPU" if count == 1 else f"{count} GPUs"
-            _log.warning(f"waits for {wanted}: other jobs hold {', '.join(names)} (locks in {folder}).")
+            logger.warning(f"waits for {wanted}: other jobs hold {', '.join(names)} (locks in {folder}).")
         told = True
 
-    patience = time.monotonic() + 1  # another may only be passing through
+    patience = time.monotonic() + 1  # another process may hold the queue only for a moment
     while (first := _lock(line, fcntl.LOCK_EX | fcntl.LOCK_NB)) is None and time.monotonic() < patience:
         time.sleep(0.01)
     if first is None:

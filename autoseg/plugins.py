@@ -1,34 +1,115 @@
-"""A user's own modules: importing one registers its metrics, or gives an objective of a search."""
+"""A user's own modules: importing one registers metrics and networks, or gives what `module:name` names."""
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import os
 import sys
-from collections.abc import Iterable
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from autoseg.errors import InputError
 
-VARIABLE = "AUTOSEG_PLUGINS"  # names plugins as --plugin does
+VARIABLE = "AUTOSEG_PLUGINS"  # environment variable with the same meaning as --plugin
 
 
-def import_module(module: str, what: str) -> ModuleType:
-    """Import a user's module; those of the working directory are found too. `what` begins the sentence if it fails."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+def import_module(module: str, where: str) -> ModuleType:
+    """Import a user's module, also from the working directory; `where` is that of the error if it fails."""
+    _look_here()
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise InputError(f"{what}: {error}; is it installed, or a file in this directory?") from None
+        raise InputError(str(error), where=where, expected="an installed module, or a file in this directory") from None
     except SyntaxError as error:
-        raise InputError(f"{what}: not readable as Python ({error}).") from None
+        raise InputError(f"not readable as Python ({error})", where=where) from None
+
+
+def _look_here() -> None:
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
+def import_callable(spec: str, what: str) -> Callable[..., Any]:
+    """Return what `module:name` names; `what` begins the sentence if it fails.
+
+    >>> import_callable("math:hypot", "the objective").__name__
+    'hypot'
+    """
+    module, colon, name = spec.partition(":")
+    where = f"{what} '{spec}'"
+    if not (module and colon and name):
+        raise InputError("has no module or no function", where=where, expected="module:function, such as my_task:score")
+    found = getattr(import_module(module, where), name, None)
+    if found is None:
+        raise InputError(f"module {module} has no '{name}'", where=where)
+    if not callable(found):
+        raise InputError(f"'{name}' is not a function", where=where)
+    return found
+
+
+def source_of(module: str, what: str) -> dict[str, str]:
+    """Return the source of a user's module, by its files' names, without importing it.
+
+    A module in a package has all of the package; files and packages beside it that it imports are its source too. Of
+    installed packages only the one that is named counts, and autoseg itself never does.
+    """
+    _look_here()
+    top = module.partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        expected = "an installed module, or a file in this directory"
+        raise InputError(f"No module named '{top}'", where=what, expected=expected)
+    places = spec.submodule_search_locations or [spec.origin or ""]
+    folder = Path(next(iter(places))).parent
+    installed = folder in {Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+    found: dict[str, str] = {}
+    waiting = [path for place in places for path in _files(Path(place))]
+    while waiting:
+        path = waiting.pop()
+        name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
+        if name in found:
+            continue
+        found[name] = text = path.read_text(encoding="utf-8", errors="replace")
+        if not installed:
+            for other in _imported(text) - {"autoseg"}:
+                waiting += [*_files(folder / f"{other}.py"), *_files(folder / other)]
+    return found
+
+
+def _files(place: Path) -> Iterator[Path]:
+    if place.is_dir():
+        yield from sorted(place.rglob("*.py"))
+    elif place.suffix == ".py" and place.is_file():
+        yield place
+
+
+def _imported(text: str) -> set[str]:
+    """Return the first part of the name of each module that a file imports.
+
+    >>> sorted(_imported("import a.b, c\\nfrom d import e\\nfrom . import f"))
+    ['a', 'c', 'd']
+    """
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except SyntaxError:  # said when the module is imported
+        return set()
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return {name.partition(".")[0] for name in names}
 
 
 def hand_on(modules: Iterable[str]) -> None:
-    """Have every `autoseg` that this process starts load these plugins first.
+    """Set the environment so that every `autoseg` which this process starts loads these plugins first.
 
-    On a cluster each job of the pipeline reads the Snakefile again, and so does the same there.
+    On a cluster each job of the pipeline reads the Snakefile again, and so calls this again.
     """
     before = os.environ.get(VARIABLE, "").split()
     os.environ[VARIABLE] = " ".join(dict.fromkeys([*before, *modules]))
@@ -38,7 +119,7 @@ _registered: dict[str, None] = {}
 
 
 def load_plugin(module: str) -> None:
-    """Import a user's module, which registers formulas."""
+    """Import a user's module, which registers metrics, or networks."""
     from autoseg.metrics import formula  # not at the top: `autoseg --help` does without numpy and pydantic
 
     before = set(formula.names())

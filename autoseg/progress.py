@@ -26,7 +26,7 @@ def bar(name: str | None, unit: str, **options: Any) -> tqdm:
 
 
 class _Lines:
-    """Standard error where every state of a bar is a line of its own: tqdm begins each with a carriage return."""
+    """Standard error with a line for every state of a bar, where tqdm would overwrite the last one."""
 
     def write(self, text: str) -> None:
         """Write a state of the bar."""
@@ -34,5 +34,5 @@ class _Lines:
             print(text, file=sys.stderr)
 
     def flush(self) -> None:
-        """Have what was written appear at once."""
+        """Flush standard error."""
         sys.stderr.flush()

@@ -1,6 +1,6 @@
-"""Versions of the algorithms: raised when the same input would give other bytes, so that what is stale is made again.
+"""Versions of the algorithms: raised when the same input would give other bytes, so that older results are made again.
 
-They are part of the fingerprints of results and of the pipeline's parameters; no comment fix re-runs a search.
+They are part of the fingerprints of results and of the parameters of rules. Other changes of the code re-run nothing.
 """
 
 PREPARE_VERSION = 3  # index and caches

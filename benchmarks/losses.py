@@ -1,4 +1,6 @@
-"""`make bench-losses`: forward + backward of every loss as a multiple of cross entropy's, and peak extra memory."""
+"""`make bench-losses`: forward + backward of every loss as a multiple of cross entropy's, and peak extra memory; and
+what a GPU would do for it, counted.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from benchmarks.counting import cost
 from benchmarks.scenes import blobs
 from benchmarks.shared import interleave, table, write_section
 
@@ -22,6 +25,7 @@ AIM = {
     "mAcc": "1.8 (1.2)",
     "gAcc": "1.8 (1.2)",
 }
+COUNTED = ("launches", "waits", "moved", "peak")
 MEMORY_AIM = {name: "8 (6)" if name == "BF1" else "4.5 (3.5)" for name in AIM}
 
 
@@ -37,11 +41,23 @@ def batch(shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
 
 def candidates(peers: bool = True) -> dict:
     """Return every loss by name, made with its own library."""
+    from autoseg import Formula, build_loss, register
     from autoseg.losses.surrogate_loss import SurrogateLoss
+    from autoseg.metrics.formula import ratio
 
+    register(
+        Formula(
+            "mF2",
+            sums=lambda y_hat, y, ops: {"both": ops.AND("AND", y_hat, y), "pred": y_hat, "target": y},
+            per_class=lambda s: ratio(5 * s["both"], 4 * s["target"] + s["pred"]),
+        ),
+        replace=True,
+    )
     losses = {name: SurrogateLoss.published(name) for name in ("mAcc", "gAcc", "mIoU", "FWIoU", "BIoU", "BF1")}
     losses["mIoU, linear"] = SurrogateLoss("mIoU", theta=[0.3, -0.5, 1.0, 0.2, 0.1] * 2, family="linear")
+    losses["mF2, a user's"] = SurrogateLoss("mF2", theta=[0.3, 0.4, 0.4, 0.3, 0.5, 0.6])
     losses["BF1, paper's layout"] = SurrogateLoss("BF1", layout="paper", theta=[0.3, 0.4, 0.4, 0.3, 0.5, 0.6] * 4)
+    losses |= {name: build_loss(name) for name in ("dpce", "dice", "ssim", "lovasz")}
     return {"CE": lambda x, y: F.cross_entropy(x, y, ignore_index=255)} | losses | (_peers() if peers else {})
 
 
@@ -110,6 +126,12 @@ def main() -> None:
     for name in losses:
         relative = [f"{times[shape][name] / times[shape]['CE']:.2f}" for shape in SHAPES]
         rows.append([name, *relative, AIM.get(name, ""), f"{peak(name):.1f}", MEMORY_AIM.get(name, "")])
+    logits, target = batch(SHAPES[0])
+    counts = []
+    for name, loss in losses.items():
+        found, without = (cost(loss, logits, target, triton) for triton in (True, False))
+        numbers = [found.launches, found.waits, f"{found.moved:.1f}", f"{found.peak:.1f}"]
+        counts.append([name, *numbers, without.launches, without.waits, f"{without.moved:.0f}", f"{without.peak:.1f}"])
     ms = ", ".join(f"{times[shape]['CE'] * 1e3:.1f} ms" for shape in SHAPES)
     write_section(
         "losses",
@@ -126,7 +148,11 @@ def main() -> None:
                 "aim, at most (better)",
             ],
             rows,
-        ),
+        )
+        + "\n\nWhat a GPU would do for it, counted, not measured (`benchmarks/counting.py`: the code of a GPU on CPU "
+        f"tensors, {' x '.join(map(str, SHAPES[0]))}): launches, waits of the host, bytes read and written and peak "
+        "extra memory in multiples of the logits' size; with Triton's kernels, and in torch alone.\n\n"
+        + table(["loss", *COUNTED, *(f"{what}, torch alone" for what in COUNTED)], counts),
     )
 
 

@@ -119,7 +119,7 @@ def trials_alone(folder: Path, chunk: str) -> float:
     """Return the seconds of `autoseg trials` on a chunk of the first step, without Snakemake."""
     for path in folder.rglob("trial-*.json"):
         path.unlink()
-    data = ["--data", "results/bench/data/scenes", "--network", "tiny", "--set", "workers=0", "--set", "device=cpu"]
+    data = ["--data", "results/bench/data/scenes", "--network", "tiny", "--set", "loaders=0", "--set", "device=cpu"]
     sizes = ["--set", "iterations=1", "--set", "batch_size=2", "--set", "crop=[16,16]", "--set", "short_side=16"]
     command = [sys.executable, "-m", "autoseg", "trials", "results/bench/searches/mIoU", "--step", "1", "--quiet"]
     began = time.perf_counter()

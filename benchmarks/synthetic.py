@@ -40,7 +40,7 @@ SETTINGS: dict[str, Any] = {
     "short_side": 64,
     "lr": 0.05,
     "head_lr": 1.0,
-    "workers": 0,
+    "loaders": 0,
     "device": "cpu",
 }
 # Which loss shall beat which, on what.

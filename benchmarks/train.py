@@ -37,7 +37,7 @@ def task(folder: Path, steps: int) -> Task:
     if not (folder / "split.json").exists():
         data = prepare(voc.find(make_tree(folder / "tree"), sbd="none"), folder, cache_short_side(SIZE))
         make_split(data.index, 16).save(folder / "split.json")
-    settings = Training.of_protocol("paper-proxy", iterations=steps, batch_size=BATCH, device="cpu", workers=0)
+    settings = Training.of_protocol("paper-proxy", iterations=steps, batch_size=BATCH, device="cpu", loaders=0)
     return Task(data=str(folder), network=NETWORK, training=settings)
 
 

@@ -1,23 +1,21 @@
-"""A plain training loop with segmentation_models.pytorch, and a published surrogate in the place of cross entropy.
+"""A plain training loop with a U-Net of smp, and a published surrogate in the place of cross entropy.
 
     python examples/own_training_loop.py                  # a minute or two
     python examples/own_training_loop.py --loss ce        # the same with cross entropy
 
-Nothing of autoseg's own training is used: only the loss, the metrics, and made-up scenes in the place of your images.
+Nothing of autoseg's own training is used: only the loss, the metrics, a network by name, and made-up scenes in place of
+your images.
 """
 
 from __future__ import annotations
 
 import argparse
 
-import autoseg.training.networks  # noqa: F401  # first: smp then also loads where torch is for the CPU alone
-
-# isort: split
-import segmentation_models_pytorch as smp
 import torch
 
 from autoseg import SegmentationMetrics, build_loss
 from autoseg.data.synthetic import CLASSES, scene
+from autoseg.training.networks import build_network
 
 
 def scenes(split: str, count: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -37,7 +35,8 @@ def main() -> None:
     args = parser.parse_args()
 
     torch.manual_seed(0)
-    network = smp.Unet("resnet18", encoder_weights=None, classes=len(CLASSES))
+    # `.module` is smp.Unet("resnet18", encoder_weights=None, classes=...); any network of yours may stand here.
+    network = build_network("smp:Unet/resnet18", len(CLASSES)).module
     loss = build_loss(args.loss, ignore_index=255)  # "published:mIoU" is SurrogateLoss.published("mIoU")
     optimiser = torch.optim.AdamW(network.parameters(), lr=1e-3)
     images, masks = scenes("train", args.images, args.size)

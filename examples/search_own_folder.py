@@ -58,7 +58,7 @@ def main() -> None:
 
     size = {"crop": (48, 48), "short_side": 48}
     settings = Training.of_protocol(
-        "paper-proxy", **size, iterations=args.iterations, batch_size=8, lr=0.05, head_lr=1.0, workers=0
+        "paper-proxy", **size, iterations=args.iterations, batch_size=8, lr=0.05, head_lr=1.0, loaders=0
     )
     task = Task(data=str(data), network="small", training=settings)
     search = Search(name="own", metric=args.metric, preset="annealed", steps=args.steps, trials_per_step=args.trials)

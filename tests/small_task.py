@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {
     "short_side": 32,
     "lr": 0.05,
     "head_lr": 1.0,
-    "workers": 0,
+    "loaders": 0,
     "device": "cpu",
 }
 

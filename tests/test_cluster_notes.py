@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 
 import pytest
 
-from autoseg.errors import InputError
 from autoseg.pipeline import resume, slurm
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def noted_by_another(*arguments: str) -> None:
 
 def test_a_run_that_is_alive_is_not_resumed(folder):
     resume.note_start("tiny", ["--cores", "2"], None)
-    with pytest.raises(InputError, match="run 'tiny' is still alive"):
+    with refused(where="run 'tiny'", cure=f"kill -INT {os.getpid()}"):
         resume.prepare(None, [])
 
 
@@ -45,22 +46,22 @@ def test_a_run_of_another_machine_is_resumed_only_by_force(folder):
     noted_by_another("--cores", "2")
     path = folder / ".snakemake/autoseg/tiny.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "host": "login2"}))
-    with pytest.raises(InputError, match=r"started on login2 .* add --force"):
+    with refused(where="run 'tiny'", what="login2", cure="--force"):
         resume.prepare(None, [])
     assert resume.prepare(None, [], force=True) == ["--cores", "2"]
 
 
 def test_a_forced_run_is_not_forced_again(folder):
     noted_by_another("--cores", "2", "--forceall")
-    with pytest.raises(InputError, match="started with --forceall, which is not to be repeated"):
+    with refused(where="run 'tiny'", what="--forceall", cure="autoseg resume -- "):
         resume.prepare(None, [])
     assert resume.prepare(None, ["--cores", "2"]) == ["--cores", "2"]
 
 
 def test_where_nothing_was_started_nothing_is_resumed(folder):
-    with pytest.raises(InputError, match="no run was started in"):
+    with refused(where=str(folder), cure="`--`"):
         resume.prepare(None, [])
-    with pytest.raises(InputError, match="no run 'paper' was started in"):
+    with refused(where=str(folder), what="'paper'"):
         resume.prepare("paper", [])
 
 
@@ -75,7 +76,7 @@ def test_a_profile_names_partition_and_account(tmp_path):
     text = "default-resources: {slurm_partition: a100, slurm_account: 123}\nslurm-status-command: sacct\n"
     (tmp_path / "config.yaml").write_text(text)
     assert slurm.read_profile(tmp_path, 4) == (slurm.Need("a100", "123", gpus=4), "sacct")
-    with pytest.raises(InputError, match="not readable; give the folder of a Snakemake profile"):
+    with refused(where=str(tmp_path / "other"), cure="--profile"):
         slurm.read_profile(tmp_path / "other", 1)
 
 

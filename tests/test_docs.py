@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -18,9 +19,12 @@ from pages import Block, blocks, commands
 from pipeline_runs import environment
 
 from autoseg.cli import build_parser, main
+from autoseg.files import parse
 from autoseg.losses.published import PUBLISHED, published
 from autoseg.pipeline.expansion import load_pipeline
+from autoseg.pipeline.sections import Proxy
 from autoseg.search.settings import load_search
+from autoseg.training.settings import Training
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "results/README.md", "workflow/config/README.md")]
@@ -43,7 +47,7 @@ def test_every_block_says_what_it_is():
 # ------------------------------------------------------------------------------------------------------------- Python
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/losses.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/losses.md", "docs/training.md"])
 def test_the_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
@@ -52,7 +56,7 @@ def test_the_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypa
 
 
 def test_no_page_with_programs_is_forgotten():
-    here = {"README.md", "docs/losses.md", "docs/own-data.md"}
+    here = {"README.md", "docs/losses.md", "docs/training.md", "docs/own-data.md"}
     # tests/data/test_data_docs.py, on a data set made for it; tests/test_distribution.py, with an installed package
     elsewhere = {"docs/data.md", "docs/searches.md"}
     assert {block.page for block in of("python")} == here | elsewhere
@@ -66,7 +70,7 @@ make_images = runpy.run_path(str(ROOT / "examples/search_own_folder.py"))["make_
 SMALLER = {
     "steps: 4": "steps: 1",
     "trials_per_step: 8": "trials_per_step: 2",
-    "iterations=60": "iterations=2 --set workers=0",
+    "iterations=60": "iterations=2 --set loaders=0",
     "iterations: 60": "iterations: 2",
     "iterations: 150": "iterations: 2",
     "batch_size=8": "batch_size=2",
@@ -96,6 +100,11 @@ RUN = {
     "echo '{metric: mIoU, preset: annealed, steps: 4, trials_per_step: 8}' > search.yaml",
     "autoseg search results/searches/mine --settings search.yaml --data results/data/mine --network small "
     "--set iterations=60 --set batch_size=8 --workers 2",
+    "autoseg doctor network --network my_networks:make",
+    "autoseg search results/searches/own --settings search.yaml --data results/data/mine --network my_networks:make "
+    "--set iterations=60 --set batch_size=8 --set lr=0.05 --workers 2",
+    "autoseg search results/searches/fpn --settings search.yaml --data results/data/mine "
+    "--network smp:FPN/mobilenet_v2 --set iterations=60 --set batch_size=8 --set optimiser=adamw --set lr=1e-3",
     "autoseg init paper",
     "cd paper",
     "autoseg loss show mIoU",
@@ -170,14 +179,17 @@ def test_every_command_is_one_that_the_parser_takes(command):
     build_parser().parse_args(shlex.split(command)[1:])
 
 
-def test_the_readmes_commands_on_own_images_run(tmp_path):
+def test_the_readmes_commands_on_own_images_and_with_an_own_network_run(tmp_path):
     make_images(tmp_path / "my_images", 8)
-    text = smaller(of("sh", "README.md")[1].text)
+    (own,) = [block for block in blocks(ROOT / "README.md") if block.file == "my_networks.py"]
+    (tmp_path / own.file).write_text(own.text)
+    text = smaller("\n".join(block.text for block in of("sh", "README.md")[1:3]))
     done = subprocess.run(
         ["sh", "-e", "-c", text], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "results/searches/mine/surrogate.json").read_text())["metric"] == "mIoU"
+    for search in ("mine", "own", "fpn"):
+        assert json.loads((tmp_path / f"results/searches/{search}/surrogate.json").read_text())["metric"] == "mIoU"
 
 
 @pytest.mark.parametrize("page", ["docs/losses.md", "docs/tables.md"])
@@ -194,7 +206,7 @@ def test_the_commands_on_losses_and_tables_run_in_a_project(page, tmp_path, monk
 
 def test_the_readmes_project_is_written_where_it_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    init, cd, *_ = commands(of("sh", "README.md")[2].text)
+    init, cd, *_ = commands(of("sh", "README.md")[3].text)
     assert main(shlex.split(init)[1:]) == 0
     assert (tmp_path / cd.removeprefix("cd ") / "slurm" / "config.yaml").exists()
 
@@ -210,14 +222,17 @@ def test_every_config_is_valid(tmp_path):
             continue  # its metric is known only where the page is followed
         if block.page == "docs/pipeline.md":
             continue  # parts of the demo's, see below
-        if "metric" in content:
+        if "proxies" in content:
+            for name, proxy in content["proxies"].items():
+                Training.of_protocol("paper-proxy", **parse(Proxy, proxy, name).training.model_dump())
+        elif "metric" in content:
             (tmp_path / "search.yaml").write_text(block.text)
             load_search(tmp_path / "search.yaml")
         else:
             rules = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
             assert all(f"rule {name}:" in rules for name in content["set-resources"])
-        kinds.append(next(key for key in ("metric", "set-resources") if key in content))
-    assert set(kinds) == {"metric", "set-resources"}
+        kinds.append(next(key for key in ("metric", "set-resources", "proxies") if key in content))
+    assert set(kinds) == {"metric", "set-resources", "proxies"}
 
 
 def test_the_tutorial_explains_the_demos_config_to_the_letter():
@@ -232,6 +247,21 @@ def test_the_tutorial_explains_the_demos_config_to_the_letter():
     text = (ROOT / "docs/pipeline.md").read_text()
     assert f"{trainings} short trainings" in text
     assert f"{len(pipeline.runs)} runs" in text
+
+
+def test_every_function_that_the_architecture_names_is_there():
+    text = (ROOT / "docs/architecture.md").read_text()
+    named = re.findall(r"`([\w/]+\.py)`: `([\w.]+)`", text)
+    assert len(named) > 20
+    for file, name in named:
+        body = ast.parse((ROOT / "autoseg" / file).read_text()).body
+        for part in name.split("."):
+            found = [node for node in body if getattr(node, "name", None) == part]
+            assert found, f"{file} has no {name}"
+            body = getattr(found[0], "body", [])
+    assert len(named) == len(set(named))  # none is visited twice
+    files = re.findall(r"`((?:data|metrics|losses|search|training|pipeline|report)/\w+\.py)`", text)
+    assert all((ROOT / "autoseg" / file).exists() for file in files)
 
 
 def test_every_json_is_json():

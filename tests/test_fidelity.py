@@ -81,7 +81,7 @@ OTHERS = {
     "precision": "bfloat16",
     "tf32": False,
 }
-MACHINE = {"threads", "accumulate", "device", "workers", "channels_last", "compile", "checkpoint_every", "seed"}
+MACHINE = {"threads", "accumulate", "device", "loaders", "channels_last", "compile", "checkpoint_every", "seed"}
 
 
 def test_the_table_tells_of_every_setting_of_a_training():
@@ -156,7 +156,7 @@ def test_where_the_papers_rows_differ_from_the_releases_logs_a_note_says_so():
 )
 def test_a_checkpoint_is_scored_at_the_releases_scale_for_its_data(tmp_path, monkeypatch, kind, tree, scale):
     root, out, seen = tree(tmp_path / "sets"), tmp_path / "out", []
-    assert main(["prepare", kind, "--root", str(root), "--out", str(out), "--workers", "1"]) == 0
+    assert main(["prepare", kind, "--root", str(root), "--out", str(out), "--threads", "1"]) == 0
     monkeypatch.setattr("autoseg.training.run.evaluate_checkpoint", lambda task, *_, **__: seen.append(task))
     assert main(["evaluate", "--checkpoint", "theirs.pth", "--data", str(out)]) == 0
     assert main(["evaluate", "--checkpoint", "theirs.pth", "--data", str(out), "--protocol", "paper"]) == 0

@@ -26,7 +26,8 @@ from autoseg.training.networks import NETWORKS, build_network, encoder_weights
 from autoseg.training.settings import Training
 from autoseg.training.weights import load_whole
 
-import timm  # isort: skip  # after autoseg.training.networks, which lets torchvision be imported beside a CPU-only torch
+import autoseg.training._torchvision  # isort: skip  # noqa: F401  # before timm: see there
+import timm  # isort: skip
 
 SMALL = ("tiny", "small")
 LOSSES = (*HAND_MADE, *(f"{kind}:{metric}" for kind in ("naive", "published") for metric in METRICS), "ce + dice")

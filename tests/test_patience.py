@@ -20,8 +20,9 @@ plugin = pytest.importorskip("snakemake_executor_plugin_slurm")
 
 @pytest.fixture
 def executor(tmp_path, monkeypatch):
-    """An executor as the plugin makes it, without its threads; its SLURM is two scripts of the test's."""
+    """An executor as the plugin makes it, without its threads; its SLURM is scripts of the test's."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    script(tmp_path, "scontrol", "echo 'MinJobAge = 3600 sec'")  # else the plugin asks sacct
     monkeypatch.setattr(patience, "FIRST_PAUSE", 0.01)
     patience.make_patient(plugin)
     made = plugin.Executor.__new__(plugin.Executor)

@@ -47,9 +47,9 @@ def test_a_runs_cost_holds_its_evaluation_and_its_checkpoints():
 
 def test_a_plan_is_measured_or_assumed_and_says_which(tmp_path, data, capsys):
     write_json(tmp_path / "search.json", {"metric": "mIoU", "name": "toy", "steps": 2, "trials_per_step": 4})
-    command = ["plan", "--search", str(tmp_path / "search.json"), *arguments(data)]
+    command = ["plan", "--settings", str(tmp_path / "search.json"), *arguments(data)]
     runs = ["--runs", "2", "--run-network", "tiny", "--run-protocol", "paper-proxy"]
-    runs += ["--run-set", "crop=[32,32]", "--run-set", "short_side=32", "--run-set", "workers=0"]
+    runs += ["--run-set", "crop=[32,32]", "--run-set", "short_side=32", "--run-set", "loaders=0"]
     assert main([*command, *runs]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"search 'toy' +11 +8 ", shown)
@@ -99,14 +99,14 @@ def test_doctor_looks_at_what_a_run_reads(tmp_path, data, capsys):
 
 def test_a_whole_config_is_planned_without_its_data(capsys):
     config = str(Path(__file__).parents[1] / "workflow/config/tiny.yaml")
-    assert main(["plan", "--pipeline", config, "--seconds-per-step", "3600", "--run-seconds-per-step", "1800"]) == 0
+    assert main(["plan", "--config", config, "--seconds-per-step", "3600", "--run-seconds-per-step", "1800"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"search 'mIoU' +7 +6 +12.01", shown)  # 6 trainings of 2 steps, and the start of 4 jobs
     assert re.search(r"search 'mAcc' +10 +10 +20.02", shown)  # and the rescored answers, at most 4
     assert re.search(r"4 runs 'tiny' +8 +4 +6.02", shown)  # 4 trainings of 3 steps
     assert re.search(r"together +25 +20 +38.05", shown)
-    assert main(["plan", "--pipeline", config, "--runs", "2"]) == 2
-    assert "leave out --search and --runs" in capsys.readouterr().err
+    assert main(["plan", "--config", config, "--runs", "2"]) == 2
+    assert "leave out --settings and --runs" in capsys.readouterr().err
 
 
 def test_the_papers_own_hours_are_planned_for_its_proxy_tasks():

@@ -116,7 +116,7 @@ def test_commands_say_what_snakemake_was_told_beside_the_config(made, results):
 def test_the_pipeline_says_what_it_was_told(tmp_path):
     told = ("--configfile", str(TINY), "--config", "name=mine")
     done = snakemake(tmp_path, "-n", "-p", *told, "--", "results/mine/report.html")
-    assert re.search(r"autoseg report .*--set name=mine", done.stdout)
+    assert re.search(r"autoseg report .*--snakemake-config name=mine", done.stdout)
 
 
 def test_with_half_of_everything_missing_the_page_is_built_and_says_so(results):
@@ -225,7 +225,7 @@ def test_the_verb_makes_everything_from_a_config(results, tmp_path, monkeypatch)
     assert {path.name for path in (results.folder / "tables").iterdir()} >= {"main.md", "main.tex"}
     text = (results.folder / "report.html").read_text()
     assert "snakemake --cores all --configfile mine.yaml -- results/tiny/tables/main.md" in text
-    assert main(["report", "--config", json.dumps(config()), "--out", "b.html"]) == 0
+    assert main(["report", "--pipeline", json.dumps(config()), "--out", "b.html"]) == 0
     links = Page((tmp_path / "b.html").read_text()).links
     assert "results/tiny/tables/main.md" in links
     assert all(link.startswith(("#", "data:")) or (tmp_path / link).exists() for link in links)

@@ -170,7 +170,7 @@ MORE = {"kind": "synthetic", "options": {"train": 8, "val": 2, "size": 48}, "pro
 @pytest.mark.parametrize(
     ("key", "value", "jobs"),
     [
-        ("workers", 1, ""),
+        ("loaders", 1, ""),
         ("tables.main.title", "Another title", "table 1 make_report 1"),
         ("datasets.more", MORE, "make_report 1"),
         ("searches.BIoU", BIOU, "ask 2 trials 2 select 1 make_report 1"),
@@ -235,9 +235,9 @@ def test_a_plan_says_which_searches_begin_anew(finished, tmp_path):
     for name in config["searches"]:
         changed(config, "searches", name, "search", "steps", 5)
     done = snakemake(finished, "-n", "--quiet", "all", *with_config(tmp_path, config))
-    said = [line for line in done.stdout.splitlines() if "is another one than before" in line]
+    said = [line for line in done.stdout.splitlines() if "has other settings than before" in line]
     assert len(said) == 1, done.stdout
-    assert "search 'mAcc' is another one than before (clip; it follows from the number of steps" in said[0]
+    assert "search 'mAcc' has other settings than before (clip, which follows from the number of steps" in said[0]
 
 
 def test_a_search_begun_anew_comes_to_its_end(finished, tmp_path):
@@ -361,7 +361,7 @@ def test_one_command_brings_a_killed_run_back(finished, tmp_path):
     process.wait()
     seen = finished_trainings(tmp_path)
     done = subprocess.run(resume, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
-    assert (early.returncode, "is still alive" in early.stderr) == (2, True)
+    assert (early.returncode, "is still running" in early.stderr) == (2, True)
     assert done.returncode == 0, done.stderr
     assert {path: finished_trainings(tmp_path)[path] for path in seen} == seen
     assert results(tmp_path / "results") == results(finished / "results")

@@ -23,7 +23,6 @@ from autoseg.data.augment import WholeView
 from autoseg.data.loaders import collate
 from autoseg.data.prepared import Prepared
 from autoseg.data.split import make_split
-from autoseg.errors import InputError
 from autoseg.files import checksum, read_json, to_json
 from autoseg.losses.names import HAND_MADE
 from autoseg.losses.surrogate import Surrogate
@@ -37,6 +36,7 @@ from autoseg.training.networks import build_network
 from autoseg.training.run import evaluate_run, load_network, load_trained, save_weights, train_run
 from autoseg.training.settings import Training
 from autoseg.training.task import OpenTask
+from tests.refusals import refused
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_a_finished_run_is_trained_again_only_if_something_it_depends_on_changed
 
     assert trained_again()
     assert not trained_again()
-    assert not trained_again(workers=1, checkpoint_every=3)
+    assert not trained_again(loaders=1, checkpoint_every=3)
     assert trained_again(lr=0.04)
     assert trained_again("dice")
     assert trained_again("dice", {"on": "search-train"})
@@ -164,7 +164,7 @@ def test_preempted_under_torchrun_the_same_command_goes_on(tmp_path, data):
     def torchrun(out: str):
         options = ["--standalone", "--nproc-per-node", "2", "--signals-to-handle", "SIGTERM,SIGINT,SIGUSR1"]
         run = ["train", "--loss", "published:mIoU", "--out", str(tmp_path / out), "--quiet"]
-        task = arguments(data, iterations=150, workers=1)
+        task = arguments(data, iterations=150, loaders=1)
         return start(*options, "-m", "autoseg", *run, *task, module="torch.distributed.run")
 
     def finish(process) -> str:
@@ -196,7 +196,7 @@ def test_a_batch_that_cannot_be_shared_out_is_refused(tmp_path, data, monkeypatc
             return None
 
     monkeypatch.setattr("autoseg.training.run.distributed", lambda device: Three())
-    with pytest.raises(InputError, match=r"batch_size: 4 images cannot be shared out in 3 equal parts \(processes 3"):
+    with refused(where="batch_size", what="processes 3"):
         train_run(small_task(data), "ce", tmp_path, progress=False)
 
 
@@ -219,7 +219,7 @@ def uneven(tmp_path_factory):
     places = [f"--split={split}=images/{split},masks/{split}" for split in ("train", "val")]
     (root / "plain.txt").write_text("sky\nroad\ncar\n")
     command = ["prepare", "folder", "--root", str(root), "--classes", str(root / "plain.txt"), *places]
-    assert main([*command, "--out", str(out), "--proxy-size", "32", "--workers", "1"]) == 0
+    assert main([*command, "--out", str(out), "--proxy-size", "32", "--threads", "1"]) == 0
     assert main(["split", str(out), "--hold-out", "1"]) == 0
     return out
 
@@ -428,7 +428,7 @@ def twenty_one(tmp_path_factory):
     places = [f"--split={split}=images/{split},masks/{split}" for split in ("train", "val")]
     out = tmp_path_factory.mktemp("prepared")
     command = ["prepare", "folder", "--root", str(root), "--classes", str(root / "classes.txt"), *places]
-    assert main([*command, "--out", str(out), "--proxy-size", "32", "--workers", "1"]) == 0
+    assert main([*command, "--out", str(out), "--proxy-size", "32", "--threads", "1"]) == 0
     assert main(["split", str(out), "--hold-out", "1"]) == 0
     return out
 
@@ -461,7 +461,7 @@ def test_a_checkpoint_of_the_authors_network_is_scored(tmp_path, twenty_one, cap
 def test_a_run_or_a_checkpoint_is_scored_and_not_both(run, data, capsys):
     for given in ([], [str(run), "--checkpoint", "theirs.pth"]):
         assert main(["evaluate", *given, *arguments(data)]) == 2
-        assert "expected a run's folder, or --checkpoint FILE" in capsys.readouterr().err
+        assert "RUN, --checkpoint" in capsys.readouterr().err
 
 
 # ---- Bad input -----------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from autoseg.search.ppo2 import (
     propose,
 )
 from autoseg.search.sampler import PPO2Sampler, _Step
+from tests.refusals import refused
 
 SPACE = {"a": FloatDistribution(0, 1), "b": FloatDistribution(-5, 5), "c": FloatDistribution(1, 1.5)}
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -498,7 +499,7 @@ def test_a_hyperband_pruner_shows_the_sampler_a_part_of_the_study_and_steps_adva
 
 def test_the_answer_is_the_mean_of_the_best_step_and_the_paper_answers_with_mu() -> None:
     study = new_study(make())
-    with pytest.raises(InputError, match="0 of 4 trials of step 1"):
+    with refused(where="study", what="0 of 4 trials of step 1"):
         make().best_mean(study)
     study.optimize(suggest, n_trials=30)  # seven steps and two trials of the eighth
     averages = [np.mean([t.value for t in study.trials[4 * s : 4 * s + 4]]) for s in range(7)]
@@ -555,15 +556,15 @@ def test_the_normal_family_is_not_truncated_and_keeps_its_own_units() -> None:
 @pytest.mark.parametrize(
     ("changes", "where", "expected"),
     [
-        ({"trials_per_step": 1}, "trials_per_step", "a whole number of at least 2"),
+        ({"trials_per_step": 1}, "trials_per_step", "a whole number, 2 or more"),
         ({"sigma": 0}, "sigma", "a positive number"),
         ({"sigma": float("nan")}, "sigma", "a positive number"),
         ({"sigma": None}, "sigma", "a positive number"),
         ({"lr": None}, "lr", "a positive number"),
         ({"clip": -0.1}, "clip", "a positive number"),
-        ({"steps": 0}, "steps", "a whole number of at least 1"),
-        ({"updates": 2.5}, "updates", "a whole number of at least 1"),
-        ({"seed": -1}, "seed", "a whole number of at least 0"),
+        ({"steps": 0}, "steps", "a whole number, 1 or more"),
+        ({"updates": 2.5}, "updates", "a whole number, 1 or more"),
+        ({"seed": -1}, "seed", "a whole number, 0 or more"),
         ({"ratio": "joined"}, "ratio", "one of dimension, joint"),
         ({"baseline": "median"}, "baseline", "one of mean, mu"),
         ({"initial_mean": {"d": 0.5}}, "initial_mean", "one of a, b, c"),
@@ -599,11 +600,11 @@ def test_a_bad_search_space_is_refused(space: dict, where: str) -> None:
 
 
 def test_a_wrong_preset_or_argument_is_told_with_the_nearest() -> None:
-    with pytest.raises(InputError, match="did you mean 'paper'"):
+    with refused(where="preset", what="did you mean 'paper'?"):
         PPO2Sampler.preset("papier", SPACE)
-    with pytest.raises(InputError, match="did you mean 'sigma'"):
+    with refused(what="did you mean 'sigma'?"):
         Settings.preset("paper", sgima=0.1)
-    with pytest.raises(InputError, match="unknown PPO2Sampler argument 'sgima'; did you mean 'sigma'"):
+    with refused(what="argument 'sgima'; did you mean 'sigma'?"):
         PPO2Sampler.preset("paper", SPACE, sgima=0.1)
 
 
@@ -724,9 +725,9 @@ def test_a_study_of_another_search_space_is_refused_and_loses_nothing() -> None:
     smaller = PPO2Sampler({"a": FloatDistribution(0, 2)}, trials_per_step=4)
     for key, other in (("search_space", smaller), ("sigma", make(sigma=0.1)), ("lr", make(lr=0.5))):
         study.sampler = other
-        for refused in (lambda: study.ask(SPACE), lambda sampler=other: sampler.best_mean(study)):
+        for attempt in (lambda: study.ask(SPACE), lambda sampler=other: sampler.best_mean(study)):
             with pytest.raises(InputError) as error:
-                refused()
+                attempt()
             assert (error.value.where, error.value.cure) == (key, "use the same settings, or a new study")
     assert study.trials[-1].state == TrialState.FAIL
     assert (parameters(study)[:6], study.user_attrs) == before
@@ -737,7 +738,7 @@ def test_a_study_of_another_search_space_is_refused_and_loses_nothing() -> None:
 
 def test_several_objectives_are_refused() -> None:
     study = optuna.create_study(directions=["maximize", "minimize"], sampler=make())
-    with pytest.raises(InputError, match="several objectives"):
+    with refused(where="study"):
         study.ask(SPACE)
     assert study.trials[0].state == TrialState.FAIL
 

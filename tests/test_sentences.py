@@ -22,6 +22,7 @@ from autoseg.search.steps import ask, candidates
 from autoseg.training.settings import Training
 from benchmarks import slurm
 from tests.pipeline_runs import changed, content
+from tests.refusals import refused
 from tests.small_results import make_results, scores
 
 FIGURE = json.dumps({"kind": "curves", "searches": ["mIoU"]})
@@ -37,7 +38,7 @@ FIGURE = json.dumps({"kind": "curves", "searches": ["mIoU"]})
         (["plan", "--trials-per-job", "0"], "--trials-per-job, --runs: 0 and 0"),
         (
             ["train", "--loss", "ce", "--data", "x", "--out", "y", "--processes", "0"],
-            "--processes 0: expected 1 or more",
+            "--processes: found 0; expected 1 or more",
         ),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
@@ -48,14 +49,14 @@ def test_a_command_that_lacks_something_says_what(command, said, capsys):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "where", "what"),
     [
-        ({"lr": 1e-5, "min_lr": 1e-3}, "min_lr 0.001 is greater than lr 1e-05"),
-        ({"scale": (2.0, 0.5)}, r"scale is \[2.0, 0.5\]; expected two positive numbers"),
+        ({"lr": 1e-5, "min_lr": 1e-3}, "min_lr", "0.001 is greater than lr, 1e-05"),
+        ({"scale": (2.0, 0.5)}, "scale", "[2.0, 0.5]"),
     ],
 )
-def test_settings_of_a_training_that_contradict_each_other(changes, said):
-    with pytest.raises(InputError, match=said):
+def test_settings_of_a_training_that_contradict_each_other(changes, where, what):
+    with refused(where=where, what=what):
         Training.of_protocol("paper-proxy", **changes)
 
 
@@ -126,7 +127,7 @@ def test_a_file_that_is_no_surrogate(text, tmp_path):
 
 
 def test_a_searched_loss_that_is_not_given():
-    with pytest.raises(InputError, match="unknown search 'mIuO'; did you mean 'mIoU'"):
+    with refused(what="did you mean 'mIoU'?"):
         build_loss("searched:mIuO", searched={"mIoU": "surrogate.json"})
 
 
@@ -134,7 +135,7 @@ def test_a_plugin_that_is_no_python(tmp_path, monkeypatch):
     (tmp_path / "no_python_here.py").write_text("def (")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    with pytest.raises(InputError, match="the plugin: not readable as Python"):
+    with refused(where="the plugin", what="not readable as Python"):
         import_module("no_python_here", "the plugin")
 
 

@@ -13,8 +13,8 @@ import torch
 from small_task import arguments, make_data, small_task, start, wait_for
 
 from autoseg.cli import main
-from autoseg.errors import InputError, Preempted
-from autoseg.files import read_json, write_json
+from autoseg.errors import Preempted
+from autoseg.files import checksum, read_json, write_json
 from autoseg.losses.build import build_loss
 from autoseg.losses.published import published
 from autoseg.search.folder import Folder
@@ -24,6 +24,7 @@ from autoseg.search.steps import ask
 from autoseg.training.loop import Outcome
 from autoseg.training.networks import build_network
 from autoseg.training.trial import ProxyTask
+from tests.refusals import refused
 
 SEARCH = Search(name="toy", metric="mIoU", steps=1, trials_per_step=4)
 
@@ -85,9 +86,9 @@ def test_a_score_is_the_same_bytes_in_any_chunk_of_any_size_in_any_order(tmp_pat
 
 
 @pytest.mark.long
-def test_a_score_is_the_same_bytes_alone_in_a_fresh_process_with_workers(tmp_path, data, expected):
+def test_a_score_is_the_same_bytes_alone_in_a_fresh_process_with_loaders(tmp_path, data, expected):
     new_search(tmp_path)
-    process = start("trials", str(tmp_path), "--step", "1", "--chunk", "2/4", *arguments(data, workers=2))
+    process = start("trials", str(tmp_path), "--step", "1", "--chunk", "2/4", *arguments(data, loaders=2))
     _, shown = process.communicate(timeout=600)
     assert process.returncode == 0, shown
     assert scores(tmp_path) == {"trial-2.json": expected["trial-2.json"]}
@@ -107,7 +108,8 @@ def test_killed_in_the_middle_a_chunk_goes_on_without_training_finished_trials_a
     assert len(trained) == 4 - len(finished)
     for name, time in finished.items():
         assert (tmp_path / "step-001" / name).stat().st_mtime_ns == time
-    assert read_json(tmp_path / "chunk.json") == {"scores": [f"trial-{number}.json" for number in range(4)]}
+    written = read_json(tmp_path / "chunk.json")["scores"]
+    assert written == {name: checksum(tmp_path / "step-001" / name) for name in expected}
     assert main(command) == 0
     assert len(trained) == 4 - len(finished)
 
@@ -130,7 +132,7 @@ def save_weights(path: Path, seed: int) -> str:
 
 
 def test_another_setting_data_set_split_or_weight_file_trains_anew(tmp_path, data, trained):
-    """And what changes no result (workers, checkpoints, a copied folder) does not."""
+    """And what changes no result (loaders, checkpoints, a copied folder) does not."""
     folder = new_search(tmp_path / "search")
 
     def run(**changes) -> int:
@@ -143,7 +145,7 @@ def test_another_setting_data_set_split_or_weight_file_trains_anew(tmp_path, dat
     shutil.copytree(data, copy)
     assert run() == 1
     assert run() == 0
-    assert run(workers=1, checkpoint_every=7) == 0
+    assert run(loaders=1, checkpoint_every=7) == 0
     assert run(data=copy) == 0
     assert run(iterations=3) == 1
     assert run() == 0  # the old score was set aside and is taken back
@@ -224,7 +226,7 @@ def test_out_of_memory_fails_the_chunk_and_writes_no_score(tmp_path, proxy, monk
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr("autoseg.training.trial.SurrogateLoss", lambda *args, **options: Greedy())
-    with pytest.raises(InputError, match="out of memory"):
+    with refused(what="out of memory"):
         run_chunk(folder.path, 1, proxy)
     assert not scores(tmp_path)
 
@@ -329,6 +331,6 @@ def test_a_search_needs_a_task_or_an_objective(tmp_path, data, capsys):
     write_json(tmp_path / "search.json", SEARCH.model_dump())
     command = ["search", str(tmp_path / "toy"), "--settings", str(tmp_path / "search.json")]
     assert main(command) == 2
-    assert "--data is missing" in capsys.readouterr().err
+    assert "--data: is missing" in capsys.readouterr().err
     assert main([*command, "--objective", "toy_objectives:near", "--data", str(data)]) == 2
     assert "--objective and --data: both are given" in capsys.readouterr().err

@@ -14,8 +14,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from autoseg.errors import Preempted
+from autoseg.errors import InputError, Preempted
 from autoseg.files import fingerprint
+from autoseg.losses.build import build_loss
 from autoseg.losses.surrogate_loss import SurrogateLoss
 from autoseg.training.arithmetic import autocast, cudnn_settings, decisive_for_scores
 from autoseg.training.checkpoint import Checkpoint
@@ -23,6 +24,7 @@ from autoseg.training.loop import train
 from autoseg.training.networks import build_network
 from autoseg.training.settings import Training
 from autoseg.training.watch import LOOK_EVERY
+from benchmarks.counting import as_on_a_gpu as as_losses_on_a_gpu
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 STEPS = 2 * LOOK_EVERY
@@ -119,7 +121,10 @@ def scaled(monkeypatch):
     monkeypatch.setattr(torch.amp, "GradScaler", lambda device, enabled: scaler(device))
 
 
-@pytest.mark.parametrize("changes", [{}, {"accumulate": 2}, {"clip_gradient": 1.0}])
+ADAMW = {"optimiser": "adamw", "lr": 1e-3, "ema": 0.9, "decay_norms": False}
+
+
+@pytest.mark.parametrize("changes", [{}, {"accumulate": 2}, {"clip_gradient": 1.0}, ADAMW])
 def test_the_host_waits_once_in_20_steps(as_on_a_gpu, monkeypatch, changes):
     with Waits(monkeypatch) as waits:
         trained(**changes)
@@ -230,3 +235,21 @@ def test_scores_have_the_precision_of_the_training_on_a_gpu():
     assert decisive_for_scores(half, CPU) == decisive_for_scores(settings(), GPU) == {}
     assert decisive_for_scores(half, GPU) == {"precision": "bfloat16"}
     assert decisive_for_scores(settings(tf32=False), GPU) == {"tf32": False}
+
+
+def test_a_label_that_is_no_classs_is_named_at_the_next_look(as_on_a_gpu):
+    def with_a_bad_label(start: int):
+        for number, (images, masks) in enumerate(batches(start)):
+            if number == 3:
+                masks[0, 0, 0] = 7
+            yield images, masks
+
+    with as_losses_on_a_gpu(), pytest.raises(InputError, match=r"target: holds labels 7; expected 0\.\.2 or 255"):
+        train(fresh(), build_loss("published:mIoU"), with_a_bad_label, settings(), device=CPU)
+
+
+def test_losses_make_the_host_wait_no_more_often(as_on_a_gpu, monkeypatch):
+    loss = build_loss("published:mIoU + published:BF1 + dpce")
+    with as_losses_on_a_gpu(), Waits(monkeypatch) as waits:
+        trained(loss)
+    assert waits.count == STEPS / LOOK_EVERY

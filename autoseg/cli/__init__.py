@@ -1,7 +1,7 @@
 """The command line: one verb per stage of the pipeline, each in a module of its own beside this file.
 
-A verb's module has `HELP` (one line), `add_arguments(parser)` and `run(args)`; it imports what is heavy inside `run`,
-so that `autoseg --help` costs nothing.
+A verb's module has `HELP` (one line), `add_arguments(parser)` and `run(args)`. It imports slow modules inside `run`, so
+that `autoseg --help` is fast.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VERBS: tuple[str, ...] = (
     *("plan", "doctor", "resume", "init"),
 )
 
-PREEMPTED = 75  # EX_TEMPFAIL: try again
+PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: the same command can be tried again
 
 
 def build_parser(words: Collection[str] = VERBS) -> argparse.ArgumentParser:
@@ -36,7 +36,7 @@ def build_parser(words: Collection[str] = VERBS) -> argparse.ArgumentParser:
         action="append",
         default=os.environ.get(VARIABLE, "").split(),
         metavar="MODULE",
-        help="import this module first: it registers metrics of your own (also: $AUTOSEG_PLUGINS); may be repeated",
+        help="import this module first, which registers your own metrics; may be repeated (also: $AUTOSEG_PLUGINS)",
     )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name in VERBS:
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except ModuleNotFoundError as error:
         if (error.name or "autoseg").partition(".")[0] == "autoseg":
-            raise  # a mistake of ours, not of the installation
+            raise  # an error of this package, not of the installation
         print(
             f"autoseg {args.verb}: needs the package {error.name}; `pip install 'autoseg[all]'` brings it.",
             file=sys.stderr,
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         print(f"autoseg {args.verb}: stopped; the same command goes on.", file=sys.stderr)
-        return 130  # what a shell says of a program that Ctrl-C ended
+        return 130  # as a shell reports a program that was ended by Ctrl-C
     except Preempted as stop:
         print(f"autoseg {args.verb}: {stop}; the same command goes on.", file=sys.stderr)
         return PREEMPTED
@@ -83,5 +83,5 @@ def _log_to_stderr(verb: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(f"autoseg {verb}: %(message)s"))
     logger = logging.getLogger("autoseg")
-    logger.handlers = [handler]  # in place of an earlier verb's, where one process runs several
+    logger.handlers = [handler]  # replaces that of an earlier verb, if one process runs several verbs
     logger.setLevel(logging.INFO)

@@ -1,7 +1,7 @@
-"""Write what the next step of a search tries: <folder>/step-<step>/proposals.json.
+"""Write the proposals of a step of a search: <folder>/step-<step>/proposals.json.
 
-The proposals are a pure function of the settings and of the scores of all earlier steps, so the same bytes are written
-whenever and wherever this runs. The scores are also shown in <folder>/journal.log, for optuna-dashboard.
+The proposals depend on the settings and on the scores of all earlier steps, and on nothing else: at any time and on any
+machine the same bytes are written. The scores are also written to <folder>/journal.log, for optuna-dashboard.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ HELP = "write the proposals of a step of a search"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     parser.add_argument("folder", help="the search's folder")
-    parser.add_argument("--step", type=int, required=True, help="1, 2, ...; every step before it must be scored")
+    parser.add_argument(
+        "--step", type=int, required=True, metavar="N", help="1, 2, ...; all earlier steps must be scored"
+    )
     add_settings_argument(parser)
-    parser.add_argument("--no-journal", action="store_true", help="do not update the dashboard's journal")
+    parser.add_argument("--no-journal", action="store_true", help="do not update journal.log")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
-"""Look for everything that would go wrong, before anything is spent: all problems at once, each with its cure.
+"""List all problems of a data set, a training or a cluster before it is used, each with its cure.
 
-Exit code 0: nothing stands in the way (remarks may be listed); 2: there are problems.
+Exit code 0: no problem (there may be remarks); 2: there are problems.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from autoseg.cli.sources import add_options, add_workers, read_options
-from autoseg.cli.tasks import add_sharing_argument, add_task_arguments, task_of
-from autoseg.errors import Problem, errors, listing, warnings
+from autoseg.cli.sources import add_options, add_threads, read_options
+from autoseg.cli.tasks import add_network_arguments, add_sharing_argument, add_task_arguments, settings, task_of
+from autoseg.errors import Problem, collect, errors, listing, warnings
 
 if TYPE_CHECKING:
     from autoseg.data.kinds import OnDisk
@@ -31,12 +31,12 @@ class Subject(NamedTuple):
 def _data_set(kind: type[OnDisk]) -> Subject:
     def arguments(parser: argparse.ArgumentParser) -> None:
         add_options(parser, kind, kind.own_options())
-        add_workers(parser)
+        add_threads(parser)
 
     def check(args: argparse.Namespace) -> list[Problem]:
         from autoseg.data.check import check
 
-        return check(read_options(args, kind).find(), args.workers)
+        return check(read_options(args, kind).find(), args.threads)
 
     return Subject(kind.help(), arguments, check)
 
@@ -44,25 +44,25 @@ def _data_set(kind: type[OnDisk]) -> Subject:
 def _prepared() -> Subject:
     def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("data", metavar="DIR", help="a folder made by `autoseg prepare`")
-        add_workers(parser)
+        add_threads(parser)
 
     def check(args: argparse.Namespace) -> list[Problem]:
         from autoseg.data.check import check_prepared
         from autoseg.data.prepared import Prepared
 
-        return check_prepared(Prepared.open(args.data), args.workers)
+        return check_prepared(Prepared.open(args.data), args.threads)
 
-    return Subject("a prepared data set: its caches and original files against their checksums", arguments, check)
+    return Subject("a prepared data set: compare its caches and original files with their checksums", arguments, check)
 
 
 def _task() -> Subject:
     def arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--out", default=".", metavar="DIR", help="where results will be written (default: here)")
+        parser.add_argument("--out", default=".", metavar="DIR", help="the folder of the results (default: this one)")
         parser.add_argument(
             "--source",
             choices=("files", "cache"),
             default="cache",
-            help="what is read: the cache, as by `autoseg trials` (default), or original files, as by `autoseg train`",
+            help="read the cache, as `autoseg trials` does (default), or the original files, as `autoseg train` does",
         )
         add_task_arguments(parser, "paper-proxy")
 
@@ -74,6 +74,35 @@ def _task() -> Subject:
     return Subject(
         "a training: its device, weights, data and disk (the arguments of `autoseg train`)", arguments, check
     )
+
+
+def _network() -> Subject:
+    def arguments(parser: argparse.ArgumentParser) -> None:
+        add_network_arguments(parser)
+        parser.add_argument("--classes", type=int, default=2, metavar="N", help="how many (default 2)")
+        parser.add_argument(
+            "--crop",
+            type=int,
+            nargs=2,
+            default=[64, 64],
+            metavar=("H", "W"),
+            help="of a training image (default 64 64)",
+        )
+
+    def check(args: argparse.Namespace) -> list[Problem]:
+        from autoseg.training.rehearsal import rehearse
+        from autoseg.training.settings import check_start
+
+        found: list[Problem] = []
+        with collect(found):
+            options = settings(args.network_option, "--network-option")
+            weights = None if args.weights == "none" else args.weights
+            check_start(args.network, options, weights, args.checkpoint)
+            start = {"weights": weights, "checkpoint": args.checkpoint}
+            rehearse(args.network, args.classes, (args.crop[0], args.crop[1]), **start, options=options)
+        return found
+
+    return Subject("a network: that it can be built, takes its weights, and gives logits", arguments, check)
 
 
 def _gpus() -> Subject:
@@ -88,10 +117,16 @@ def _gpus() -> Subject:
 
 def _slurm() -> Subject:
     def arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--profile", default="slurm", metavar="DIR", help="Snakemake's (default: slurm)")
+        parser.add_argument(
+            "--profile", default="slurm", metavar="DIR", help="folder of the Snakemake profile (default: slurm)"
+        )
         parser.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs of the largest job (default 1)")
         parser.add_argument(
-            "--wait", type=int, default=60, metavar="S", help="let a node look, if one is free within S seconds (60)"
+            "--wait",
+            type=int,
+            default=60,
+            metavar="S",
+            help="wait S seconds at most for a node that looks at this folder (default 60)",
         )
 
     def check(args: argparse.Namespace) -> list[Problem]:
@@ -107,7 +142,8 @@ def _subjects() -> dict[str, Subject]:
     from autoseg.data.kinds import KINDS, OnDisk
 
     data_sets = {name: _data_set(kind) for name, kind in KINDS.items() if issubclass(kind, OnDisk)}
-    return {**data_sets, "prepared": _prepared(), "task": _task(), "gpus": _gpus(), "slurm": _slurm()}
+    own = {"task": _task(), "network": _network(), "gpus": _gpus(), "slurm": _slurm()}
+    return {**data_sets, "prepared": _prepared(), **own}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,10 +1,10 @@
-"""Score a run on the validation images: the six metrics, in percent, and each class's.
+"""Score a run on the validation images: the six metrics in percent, of all classes together and of each class.
 
-Images are resized to the scale of the training, and the logits to the original size, at which labels are compared.
-A checkpoint of mmsegmentation is scored too, if its network is known here by name:
+Images are resized to the scale of the training. The logits are resized to the original size, and labels are compared
+there. A checkpoint of mmsegmentation can be scored too, if its network has a name here:
 `autoseg evaluate --checkpoint FILE --network deeplabv3plus-r101c --data DIR`.
 
-Under torchrun the images are shared out over the processes and the counts added up exactly.
+Under torchrun each process scores a part of the images; the counts are added up exactly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     parser.add_argument("run_folder", metavar="RUN", nargs="?", help="a folder made by `autoseg train`")
     parser.add_argument(
-        "--checkpoint", metavar="FILE", help="instead of RUN: a whole network, such as mmsegmentation's; see --network"
+        "--checkpoint",
+        metavar="FILE",
+        help="instead of RUN: the weights of a whole network, such as mmsegmentation's; see --network",
     )
     parser.add_argument(
         "--out", metavar="FILE", help="where to write the scores (default: scores.json in RUN, or FILE.scores.json)"
@@ -36,13 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scale",
         metavar="LONG,SHORT",
-        help="greatest long and short side of an image, pixels, or: original (default: as the run's training says; for "
-        "--checkpoint, as --protocol and --set test_scale say)",
+        help="greatest long side and greatest short side of an image, in pixels; or: original (default: test_scale of "
+        "the run's training; for --checkpoint, of --protocol and --set)",
     )
     parser.add_argument("--predictions", metavar="DIR", help="write the predicted label maps here, as palette PNGs")
-    parser.add_argument("--name", help="what the run is called in the file (default: its folder's name)")
+    parser.add_argument("--name", help="the name of the run in the file (default: that of its folder)")
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
-    add_task_arguments(parser, "release", "release-cityscapes on Cityscapes")
+    add_task_arguments(parser, "release", "release-cityscapes on Cityscapes", checkpoint=False)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -51,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
     from autoseg.training.run import evaluate_checkpoint, evaluate_run
 
     if bool(args.run_folder) == bool(args.checkpoint):
-        raise InputError("what is scored is one thing", expected="a run's folder, or --checkpoint FILE")
+        raise InputError("found both or none", where="RUN, --checkpoint", expected="one of them")
     options: dict[str, Any] = {
         "part": args.part,
         "window": tuple(args.window) if args.window else None,

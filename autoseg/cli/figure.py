@@ -1,4 +1,4 @@
-"""Draw a figure as <out>.png and <out>.svg; what is not computed yet is left out, and the figure says so.
+"""Draw a figure as <out>.png and <out>.svg. Results that are missing are left out, and the figure names them.
 
 autoseg figure --config workflow/config/demo.yaml --figure curves --out curves   from what is in results/demo so far
 autoseg figure --figure JSON --results results/demo --out STEM                   what the pipeline does
@@ -17,19 +17,22 @@ HELP = "draw a figure from searches, scores or trained networks"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     parser.add_argument(
-        "--figure", required=True, metavar="NAME|JSON", help="a figure of --config, or such a part of a config as JSON"
+        "--figure",
+        required=True,
+        metavar="NAME|JSON",
+        help="name of a figure in --config, or the figure itself as JSON",
     )
     add_config_arguments(parser)
-    parser.add_argument("--out", required=True, metavar="STEM", help="where to write, without .png, .svg, .pdf")
+    parser.add_argument("--out", required=True, metavar="STEM", help="the path to write to, without .png, .svg, .pdf")
     parser.add_argument(
         "--format",
         nargs="+",
         default=["png", "svg"],
         choices=("png", "svg", "pdf"),
-        help="which files (default png svg)",
+        help="file formats (default png svg)",
     )
     parser.add_argument(
-        "--window", type=int, nargs=2, metavar=("H", "W"), help="sliding window of a gallery's networks"
+        "--window", type=int, nargs=2, metavar=("H", "W"), help="for a gallery: size of the sliding window"
     )
 
 

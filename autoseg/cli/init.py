@@ -1,7 +1,7 @@
 """Write the pipeline into a folder of your own: Snakefile, workflow/ (rules, configs), envs/ and slurm/ (the profile).
 
 Then, in that folder: `snakemake --cores all` runs the demo, and `snakemake --cores all --configfile my.yaml` yours.
-Nothing that is there already is overwritten.
+No file is overwritten.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ HELP = "write a project with the pipeline and its configs"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
-    parser.add_argument("folder", help="where to; made if it is not there")
+    parser.add_argument("folder", help="the folder to write to; made if it does not exist")
 
 
 def run(args: argparse.Namespace) -> None:

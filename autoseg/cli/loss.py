@@ -1,8 +1,8 @@
 """Show a surrogate loss, or export it: a published one (mIoU), naive:METRIC, a surrogate.json, or a sum of such.
 
-autoseg loss show mIoU                                 its curves in the terminal
+autoseg loss show mIoU                                 shows its curves in the terminal
 autoseg loss show results/demo/searches/mIoU/surrogate.json --out mIoU.png
-autoseg loss export mIoU --out my_loss.py              a file that needs torch alone
+autoseg loss export mIoU --out my_loss.py              a Python file that needs only torch
 autoseg loss export mIoU --out my_loss.json            its parameters, for SurrogateLoss.load
 """
 
@@ -17,12 +17,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     what = parser.add_subparsers(dest="what", metavar="show|export", required=True)
     loss = "a published surrogate such as mIoU, naive:METRIC, a surrogate.json, or a sum: 'mIoU + 0.5 * BIoU'"
-    show = what.add_parser("show", help="its curves in the terminal, or as a picture")
+    show = what.add_parser("show", help="show its curves in the terminal, or draw them")
     show.add_argument("loss", metavar="NAME|FILE", help=loss)
-    show.add_argument("--out", metavar="FILE", help="draw curves and logic to this .png, .svg or .pdf instead")
-    export = what.add_parser("export", help="as a Python file that needs torch alone, or as JSON")
+    show.add_argument(
+        "--out", metavar="FILE", help="draw the curves and operators to this .png, .svg or .pdf file instead"
+    )
+    export = what.add_parser("export", help="write it as a Python file that needs only torch, or as JSON")
     export.add_argument("loss", metavar="NAME|FILE", help=loss)
-    export.add_argument("--out", metavar="FILE", required=True, help="where to write: .py or .json")
+    export.add_argument("--out", metavar="FILE", required=True, help="the file to write: .py or .json")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -45,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(f"found {args.out}", where="--out", expected=f"a name that ends in {' or '.join(expected)}")
     if suffix != ".py" and len(terms) > 1:
         raise InputError(
-            f"'{args.loss}' is a sum, and this kind of file holds one surrogate", cure="take the terms one by one"
+            f"'{args.loss}' is a sum, and this kind of file holds one surrogate", cure="give its terms one by one"
         )
     with writing(args.out):
         if args.what == "show":

@@ -1,4 +1,4 @@
-"""Arguments that `table`, `figure` and `report` share: a part of a config as JSON, or a config and its results."""
+"""Arguments that several verbs share: repeated ones, a config and its results, a part of a config as JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ if TYPE_CHECKING:
     from autoseg.report.results import Results
 
 
+def add_repeated(parser: argparse._ActionsContainer, flag: str, metavar: str, help: str) -> None:
+    """Add an argument that may be given several times; its value is a list."""
+    parser.add_argument(flag, action="append", default=[], metavar=metavar, help=f"{help}; may be repeated")
+
+
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --config and --results."""
-    parser.add_argument("--config", metavar="FILE", help="the pipeline's config")
-    parser.add_argument("--results", metavar="DIR", help="its results (default: results/<the config's name>)")
+    parser.add_argument("--config", metavar="FILE", help="the config of the pipeline")
+    parser.add_argument("--results", metavar="DIR", help="the folder of its results (default: results/<its name>)")
 
 
 def open_results(args: argparse.Namespace) -> Results:
@@ -30,10 +35,12 @@ def open_results(args: argparse.Namespace) -> Results:
 
 def as_part(text: str, option: str, check: Callable[[Any], Any]) -> Any:
     """Return a part of a config that is given as JSON, checked; None: it is a name."""
-    if not text.lstrip().startswith("{"):
-        return None
+    return check(read_part(text, option)) if text.lstrip().startswith("{") else None
+
+
+def read_part(text: str, option: str) -> Any:
+    """Return the content of an argument that is JSON."""
     try:
-        content = json.loads(text)
+        return json.loads(text)
     except ValueError as error:
         raise InputError(f"not readable as JSON ({error})", where=option) from None
-    return check(content)

@@ -1,9 +1,10 @@
 """Say what searches and runs will cost before they are started: jobs, trainings, hours of one device, disk.
 
-A few steps are trained to know the time of one; with --seconds-per-step nothing is trained. The task's arguments are
-the proxy task's, for the searches; those that begin with --run are for the runs. With --pipeline a whole config is
-planned; as its data need not be there, the seconds of a step are assumed: yours, or those of a V100, by the network's
-parameters and the pixels of a batch, after the paper's hours and the logs of its authors' code.
+A few steps are trained to measure the time of one step; with --seconds-per-step nothing is trained. The arguments of
+the task describe the proxy task of the searches; arguments that begin with --run describe the runs. With --config all
+searches and runs of a config are planned. Its data need not be there, so the seconds of a step are not measured: they
+are those that you give, or those of a V100, estimated from the paper's hours and the logs of the authors' code by the
+parameters of the network and the pixels of a batch.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import shutil
 
+from autoseg.cli.parts import add_repeated
 from autoseg.cli.tasks import add_task_arguments, settings, task_of
 from autoseg.errors import InputError
 
@@ -19,17 +21,24 @@ HELP = "say what searches and runs will cost"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
-    parser.add_argument(
-        "--search", action="append", default=[], metavar="FILE", help="settings of a search; may be repeated"
-    )
-    parser.add_argument("--pipeline", metavar="FILE", help="a whole config, such as workflow/config/paper.yaml")
+    add_repeated(parser, "--settings", "FILE", "the settings of a search: a YAML or JSON file")
+    parser.add_argument("--config", metavar="FILE", help="the config of the pipeline, to plan all of it")
     parser.add_argument("--trials-per-job", type=int, default=1, metavar="N", help="trials in a job (default 1)")
-    parser.add_argument("--seconds-per-step", type=float, metavar="S", help="assume this for a trial's step")
-    parser.add_argument("--runs", type=int, default=0, metavar="N", help="how many networks are trained afterwards")
-    parser.add_argument("--run-network", default="deeplabv3plus-r101c", help="theirs (default deeplabv3plus-r101c)")
-    parser.add_argument("--run-protocol", default="paper", help="theirs (default paper)")
-    parser.add_argument("--run-set", action="append", default=[], metavar="KEY=VALUE", help="change one of theirs")
-    parser.add_argument("--run-seconds-per-step", type=float, metavar="S", help="assume this for a run's step")
+    parser.add_argument(
+        "--seconds-per-step", type=float, metavar="S", help="seconds of a trial's step (default: measured)"
+    )
+    parser.add_argument("--runs", type=int, default=0, metavar="N", help="number of runs after the searches")
+    parser.add_argument(
+        "--run-network",
+        default="deeplabv3plus-r101c",
+        metavar="NAME",
+        help="network of the runs (default deeplabv3plus-r101c)",
+    )
+    parser.add_argument("--run-protocol", default="paper", metavar="NAME", help="protocol of the runs (default paper)")
+    add_repeated(parser, "--run-set", "KEY=VALUE", "change one training setting of the runs")
+    parser.add_argument(
+        "--run-seconds-per-step", type=float, metavar="S", help="seconds of a run's step (default: measured)"
+    )
     add_task_arguments(parser, "paper-proxy")
 
 
@@ -49,23 +58,23 @@ def run(args: argparse.Namespace) -> None:
     for seconds in (args.seconds_per_step, args.run_seconds_per_step):
         if seconds is not None and not 0 < seconds < float("inf"):
             raise InputError(f"{seconds:g} seconds", where="a step", expected="a positive number")
-    if args.pipeline:
-        if args.search or args.runs:
-            raise InputError("names all searches and runs", where="--pipeline", cure="leave out --search and --runs")
-        pipeline = load_pipeline(read_settings(args.pipeline), args.pipeline)
+    if args.config:
+        if args.settings or args.runs:
+            raise InputError("names all searches and runs", where="--config", cure="leave out --settings and --runs")
+        pipeline = load_pipeline(read_settings(args.config), args.config)
         seconds_of = {"Trials": args.seconds_per_step, "Runs": args.run_seconds_per_step}
         stated = {what: Speed(seconds, start=10) if seconds else None for what, seconds in seconds_of.items()}
         print(report(pipeline_costs(pipeline, *seconds_of.values()), stated))
         return
-    if not args.search and not args.runs:
-        raise InputError("nothing to plan", cure="give --search FILE, --runs N or --pipeline FILE")
+    if not args.settings and not args.runs:
+        raise InputError("nothing to plan", cure="give --settings FILE, --runs N or --config FILE")
     proxy = task_of(args)
     data = Prepared.open(proxy.data)
     split = load_split(proxy.split or data.folder / "split.json", data)
     costs: list[Cost] = []
     speeds: dict[str, Speed | None] = {}
-    if args.search:
-        searches = [load_search(path) for path in args.search]
+    if args.settings:
+        searches = [load_search(path) for path in args.settings]
         speed = Speed(args.seconds_per_step) if args.seconds_per_step else measure(proxy, "cache")
         speeds["Trials"] = speed
         costs += [
@@ -73,7 +82,8 @@ def run(args: argparse.Namespace) -> None:
         ]
     if args.runs:
         changes = Training.of_protocol(args.run_protocol, **settings(args.run_set, "--run-set"))
-        task = proxy.model_copy(update={"network": args.run_network, "training": changes, "weights": None})
+        own = {"network": args.run_network, "network_options": {}, "weights": None, "checkpoint": None}
+        task = proxy.model_copy(update={**own, "training": changes})
         size = weight_bytes(args.run_network, data.num_classes)
         speed = Speed(args.run_seconds_per_step) if args.run_seconds_per_step else measure(task, "files", images=2)
         speeds["Runs"] = speed

@@ -1,10 +1,10 @@
 """Read a data set once, check every file, and write its index and a packed cache.
 
-If it is killed or stopped, the same command goes on where it was. The folder given with --out then holds
-  index.json        ids, files, sizes, class pixel counts, checksums
-  cache-<n>.bin     images and masks at short side n = 2 x proxy size, mapped into memory by training
-  cache-<n>.json    where each of them lies in it
-  source.json       where the original files lie (retraining and evaluation at full size read those)
+If it is killed or stopped, the same command continues. At the end the folder given with --out holds
+  index.json        ids, files, sizes, number of pixels of each class, checksums
+  cache-<n>.bin     images and masks with short side n = 2 x proxy size, mapped into memory by training
+  cache-<n>.json    the place of each of them in that file
+  source.json       the folders of the original files (retraining and evaluation at full size read those)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from autoseg.cli.sources import add_options, add_workers, read_options
+from autoseg.cli.sources import add_options, add_threads, read_options
 from autoseg.errors import InputError
 
 HELP = "read a data set once: index and packed cache"
@@ -32,10 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             type=int,
             default=128,
             metavar="PX",
-            help="crop of the proxy task; the cache's short side is twice that (default 128)",
+            help="size of a crop in the proxy task; the short side of cached images is twice that (default 128)",
         )
         add_options(sub, kind, Kind.model_fields)
-        add_workers(sub)
+        add_threads(sub)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -47,5 +47,5 @@ def run(args: argparse.Namespace) -> None:
     if args.proxy_size < 1:
         raise InputError(f"is {args.proxy_size}", where="--proxy-size", expected="at least 1 pixel")
     options = read_options(args, KINDS[args.kind])
-    source = options.find(Path(args.out) / "source", args.workers)
-    prepare(source, args.out, cache_short_side(args.proxy_size), args.workers, options.leave_out_copies)
+    source = options.find(Path(args.out) / "source", args.threads)
+    prepare(source, args.out, cache_short_side(args.proxy_size), args.threads, options.leave_out_copies)

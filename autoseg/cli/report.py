@@ -1,6 +1,6 @@
-"""Write the report: one self-contained HTML page with tables, figures and each search's story, from what is there.
+"""Write the report: one HTML page with tables, figures and the story of each search, from the results so far.
 
-  autoseg report --config workflow/config/demo.yaml --make      every table and figure anew, and the page, in seconds
+  autoseg report --config workflow/config/demo.yaml --make      writes all tables and figures again, then the page
 
 The pipeline calls it without --make, after its own tables and figures.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from autoseg.cli.parts import add_config_arguments, as_part, open_results
+from autoseg.cli.parts import add_config_arguments, add_repeated, open_results, read_part
 
 HELP = "write the report of a pipeline"
 
@@ -17,15 +17,16 @@ HELP = "write the report of a pipeline"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     add_config_arguments(parser)
-    parser.add_argument("--config-file", metavar="FILE", help="where a config that is given as JSON came from")
     parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="what Snakemake was given with its own --config, for the commands on the page; may be repeated",
+        "--pipeline",
+        metavar="JSON",
+        help="the whole config as JSON; --config is then not read, only named in the commands on the page",
     )
-    parser.add_argument("--make", action="store_true", help="write all tables and figures first, from what is there")
+    given = "a key that Snakemake was given with its own --config, for the commands on the page"
+    add_repeated(parser, "--snakemake-config", "KEY=VALUE", given)
+    parser.add_argument(
+        "--make", action="store_true", help="write all tables and figures first, from the results so far"
+    )
     parser.add_argument("--out", metavar="FILE", help="where to write the page (default: report.html in the results)")
     parser.add_argument(
         "--snakemake-logs",
@@ -43,11 +44,11 @@ def run(args: argparse.Namespace) -> None:
     from autoseg.report.page import make_all, write_report
     from autoseg.report.results import Results
 
-    pipeline = as_part(args.config or "", "--config", lambda content: load_pipeline(content, "--config"))
-    if pipeline is None:
-        results = open_results(args)
+    if args.pipeline:
+        pipeline = load_pipeline(read_part(args.pipeline, "--pipeline"), "--pipeline")
+        results = Results(pipeline, args.results, args.config or "", args.snakemake_config)
     else:
-        results = Results(pipeline, args.results, args.config_file or "", args.set)
+        results = open_results(args)
     if args.make:
         for problem in make_all(results):
             print(f"autoseg report: left out {problem}", file=sys.stderr)

@@ -1,7 +1,7 @@
 """Write the means of a finished search as trials of their own: <folder>/rescore/proposals.json.
 
-The identity, the start, the best means by average score (as many as the setting `rescore` says) and the last one are
-then trained on the proxy task like any trial, and `autoseg select` takes the best of them.
+These are the identity, the start, the means with the best average scores (the setting `rescore` says how many) and the
+last mean. `autoseg trials --step rescore` trains them like other trials, and `autoseg select` takes the best of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Bring a run of the pipeline back after its Snakemake was killed, with one command, in the folder it ran in.
+"""Continue a run of the pipeline after its Snakemake was killed, in the folder in which it ran.
 
-Jobs that are left on the cluster, and processes that are left on this machine, are ended (of this run only), temporary
-files removed, the folder unlocked; then Snakemake is started as it was the last time. What was finished is kept.
+It ends the jobs that this run left on the cluster and the processes that it left on this machine, removes temporary
+files, unlocks the folder, and starts Snakemake with the arguments of the last time. Finished results are kept.
 Arguments after `--` replace those of the last time: autoseg resume -- --profile slurm
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-HELP = "bring a killed run of the pipeline back"
+HELP = "continue a run of the pipeline that was killed"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,8 +18,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait", action="store_true", help="let jobs that run on the cluster end by themselves (default: cancel them)"
     )
-    parser.add_argument("--force", action="store_true", help="the machine where the run was started is down")
-    parser.add_argument("arguments", nargs="*", metavar="-- ARGUMENT", help="Snakemake's (default: as the last time)")
+    parser.add_argument(
+        "--force", action="store_true", help="continue a run that was started on another machine, which is down"
+    )
+    parser.add_argument(
+        "arguments", nargs="*", metavar="-- ARGUMENT", help="arguments of Snakemake (default: those of the last time)"
+    )
 
 
 def run(args: argparse.Namespace) -> None:

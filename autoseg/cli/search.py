@@ -1,9 +1,9 @@
 """Run a whole search on this machine, or continue it: ask, score, ask, ..., select.
 
-With --data every trial is trained and scored on the proxy task, as by `autoseg trials`. With --objective any function
-`module:function` does it instead: it takes a surrogate (autoseg.losses.surrogate.Surrogate) and the trial's number and
-returns the score on the hold-out set, higher being better. Every score is written as soon as it is there; the same
-command continues after a kill.
+With --data every trial is trained and scored on the proxy task, as by `autoseg trials`. With --objective your own
+function `module:function` trains and scores: it takes a surrogate (autoseg.losses.surrogate.Surrogate) and the number
+of the trial, and returns the score on the hold-out images; higher is better. A score is written as soon as its trial
+ends. If the search is killed, the same command continues it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,20 @@ HELP = "run a whole search on this machine"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
-    parser.add_argument("folder", help="where the search's files are or will be")
+    parser.add_argument("folder", help="the folder of the search's files; made if it does not exist")
     add_settings_argument(parser)
-    parser.add_argument("--objective", help="module:function that trains and scores one surrogate (default: the task)")
+    parser.add_argument(
+        "--objective",
+        metavar="MODULE:FUNCTION",
+        help="your function that trains and scores one surrogate (default: the task)",
+    )
     parser.add_argument(
         "--workers",
         type=_workers,
         default=1,
         metavar="N",
-        help="how many trials to score at once (default: 1); auto: one for each GPU (times --trials-per-gpu), or, "
-        "without a GPU, as many as the cores are enough for, each with its setting `threads`",
+        help="number of trials that are scored at once (default: 1); auto: one for each GPU (times --trials-per-gpu), "
+        "or, without a GPU, as many as fit on the cores with the setting `threads`",
     )
     add_sharing_argument(parser)
     parser.add_argument(

@@ -17,13 +17,13 @@ def add_settings_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--settings",
         metavar="FILE|JSON",
-        help="the search's settings: a YAML or JSON file, which is remembered in the folder's search.json and need not "
-        "be given again, or JSON itself, which is not",
+        help="the settings of the search: a YAML or JSON file, which is copied to search.json in the folder and need "
+        "not be given again; or the JSON itself, which is not copied",
     )
 
 
 def search_of(args: argparse.Namespace, folder: Folder, *, remember: bool = True) -> Search:
-    """Return the settings that are given, or those that the folder was started with."""
+    """Return the given settings, or those in the folder's search.json."""
     from autoseg.files import parse
     from autoseg.search.settings import Search, load_search
 

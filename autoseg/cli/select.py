@@ -1,8 +1,8 @@
 """Select the surrogate of a finished search and write it: <folder>/surrogate.json.
 
-With the setting `rescore` the best of the rescored means is taken; without it the sampler's own answer: for PPO2 the
-mean of the step with the best average score (the paper's rule), for CMA-ES its mean, for the others their best trial;
-with `answer: model`, as in the preset `recommended`, the best point near that by a model of all trials.
+With the setting `rescore` this is the best of the rescored means. Without it, it is the answer of the sampler: for PPO2
+the mean of the step with the best average score (the paper's rule), for CMA-ES its mean, for others the best trial.
+With `answer: model`, as in the preset `recommended`, it is the best point near that by a model of all trials.
 """
 
 from __future__ import annotations

@@ -44,13 +44,17 @@ def read_options(args: argparse.Namespace, kind: type[Options]) -> Options:
     try:
         return parse(kind, given)
     except InputError as error:
-        raise InputError(error.what, where=_flag(error.where), expected=error.expected, cure=error.cure) from None
+        raise error.replace(where=_flag(error.where)) from None
 
 
-def add_workers(parser: argparse.ArgumentParser) -> None:
+def add_threads(parser: argparse.ArgumentParser) -> None:
     """Add the number of threads, which changes no byte of the result."""
     parser.add_argument(
-        "--workers", type=int, default=cores(), metavar="N", help="threads (default: the cores of this job)"
+        "--threads",
+        type=int,
+        default=cores(),
+        metavar="N",
+        help="threads that read files (default: one for each core)",
     )
 
 

@@ -1,7 +1,7 @@
-"""Divide the training set of a prepared data set into training and hold-out images, once and for all.
+"""Divide the training set of a prepared data set into training and hold-out images.
 
-A search trains on the first and is scored on the second; it never looks at the validation set. Train, hold-out and
-validation are proven disjoint, by id and by image content.
+A search trains on the first and is scored on the second; it never reads the validation images. No image is in two of
+the three parts: ids and the content of images are compared.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"a number of images, or a share: 0.2 or 20%% (default: {USUAL_HOLD_OUTS})",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="another seed, another hold-out (default 0)")
-    parser.add_argument("--out", metavar="FILE", help="where to write it (default: DIR/split.json)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed that decides which images are held out (default 0)"
+    )
+    parser.add_argument("--out", metavar="FILE", help="the file to write (default: DIR/split.json)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -43,8 +45,7 @@ def run(args: argparse.Namespace) -> None:
         try:
             known = Split.load(out)
         except InputError as error:
-            cure = "remove the file first, or give another one with `--out`"
-            raise InputError(error.what, where=error.where, expected=error.expected, cure=cure) from None
+            raise error.replace(cure="remove the file first, or give another one with `--out`") from None
         if known != split:
             held = f"seed {known.seed}, {len(known.hold_out)} held out of {len(known.whole_train)}"
             print(f"{out}: replaces another split ({held}).", file=sys.stderr)

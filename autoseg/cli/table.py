@@ -17,13 +17,19 @@ HELP = "write a table from score files"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
-    parser.add_argument("scores", nargs="*", metavar="FILE", help="scores.json files, for a table given as JSON")
-    parser.add_argument("--table", metavar="NAME|JSON", help="a table of --config, or such a part of a config as JSON")
+    parser.add_argument("scores", nargs="*", metavar="FILE", help="scores.json files, if the table is given as JSON")
+    parser.add_argument("--table", metavar="NAME|JSON", help="name of a table in --config, or the table itself as JSON")
     add_config_arguments(parser)
-    parser.add_argument("--published", metavar="NAME", help="instead: a table of the paper, such as main")
-    parser.add_argument("--searches", metavar="DIR", help="the searches' folders, for a JSON table with hours")
-    parser.add_argument("--out", metavar="STEM", help="where to write, without .md, .csv, .tex, .html")
-    parser.add_argument("--strict", action="store_true", help="stop at a missing, broken or foreign score file")
+    parser.add_argument("--published", metavar="NAME", help="instead: name of a table of the paper, such as main")
+    parser.add_argument(
+        "--searches", metavar="DIR", help="the folder of the searches, for the hours of a table given as JSON"
+    )
+    parser.add_argument(
+        "--out", metavar="STEM", help="the path to write to, without .md, .csv, .tex, .html (default: print)"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="a score file that is missing, broken or of another run is an error"
+    )
 
 
 def run(args: argparse.Namespace) -> None:

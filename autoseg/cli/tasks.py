@@ -1,4 +1,4 @@
-"""The arguments that `trials`, `train`, `evaluate` and `search` share: data, network, training settings."""
+"""The arguments of a task, which all verbs that train or score share: data, network, training settings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from autoseg import gpus
+from autoseg.cli.parts import add_repeated
 from autoseg.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,38 +16,48 @@ if TYPE_CHECKING:
     from autoseg.training.settings import Task
 
 
-def add_task_arguments(parser: argparse.ArgumentParser, protocol: str, exception: str = "") -> None:
-    """Add what makes a `Task`: the protocol that is taken where none is named, and what the help says besides."""
+def add_task_arguments(
+    parser: argparse.ArgumentParser, protocol: str, exception: str = "", *, checkpoint: bool = True
+) -> None:
+    """Add what makes a `Task`; `protocol` is the default one, and `exception` is added to its help.
+
+    `checkpoint`: also the whole network that a training starts from.
+    """
     parser.set_defaults(usual_protocol=protocol)
     said = f"{protocol}; {exception}" if exception else protocol
     group = parser.add_argument_group("task")
     group.add_argument("--data", metavar="DIR", help="a folder made by `autoseg prepare`")
     group.add_argument("--split", metavar="FILE", help="made by `autoseg split` (default: split.json in DIR)")
-    group.add_argument("--network", default="deeplabv3plus-r50c", help="by name (default deeplabv3plus-r50c)")
-    group.add_argument("--weights", help="of the encoder: imagenet, a file, or none (default none)")
-    group.add_argument("--protocol", help=f"training settings by name (default {said}); see docs/config.md")
+    add_network_arguments(group, checkpoint=checkpoint)
     group.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change one training setting, such as iterations=200 or crop=[64,64]; may be repeated",
+        "--protocol", metavar="NAME", help=f"training settings by name (default {said}); see docs/config.md"
     )
-    group.add_argument(
-        "--convention",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change one of the metrics' conventions, such as tolerance=2; drop_background=false where class 0 is no "
-        "background",
+    pairs = "KEY=VALUE"
+    add_repeated(group, "--set", pairs, "change one training setting, such as iterations=200 or crop=[64,64]")
+    conventions = (
+        "change one convention of the metrics, such as tolerance=2, or drop_background=false if class 0 is not a"
     )
-    group.add_argument(
-        "--loss-convention",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change one of the conventions of naive and published losses",
+    add_repeated(group, "--convention", pairs, f"{conventions} background")
+    add_repeated(group, "--loss-convention", pairs, "change one convention of naive and published losses")
+
+
+def add_network_arguments(parser: argparse._ActionsContainer, *, checkpoint: bool = True) -> None:
+    """Add what names a network and the weights that it starts from."""
+    parser.add_argument(
+        "--network",
+        default="deeplabv3plus-r50c",
+        help="by name: one of this toolkit's, smp:<Architecture>/<encoder>, module:callable, or registered by a plugin "
+        "(default deeplabv3plus-r50c)",
     )
+    what = "an argument of the smp architecture, or of the callable"
+    add_repeated(parser, "--network-option", "KEY=VALUE", what)
+    parser.add_argument(
+        "--weights", metavar="NAME|FILE", help="weights of the encoder: imagenet, a file, or none (default none)"
+    )
+    if checkpoint:
+        parser.add_argument(
+            "--checkpoint", metavar="FILE", help="weights of the whole network to start from, instead of --weights"
+        )
 
 
 def add_sharing_argument(parser: argparse.ArgumentParser) -> None:
@@ -68,12 +79,12 @@ def positive(text: str) -> int:
 
 
 def on_gpus(task: Task, count: int = 1, sharing: int = 1) -> AbstractContextManager[object]:
-    """Return a block in which the task has its GPUs to itself, or shares one; it waits for them. None on a CPU."""
+    """Return a block that waits for the GPUs of a task and then holds them; on a CPU it does nothing."""
     return nullcontext() if task.training.device == "cpu" else gpus.taken(count, sharing)
 
 
 def settings(pairs: list[str], option: str) -> dict[str, Any]:
-    """Return KEY=VALUE pairs as a mapping; a value is JSON, or else a plain word.
+    """Return KEY=VALUE pairs as a mapping; a value that is not JSON is taken as text.
 
     >>> settings(["iterations=200", "device=cpu"], "--set")
     {'iterations': 200, 'device': 'cpu'}
@@ -82,7 +93,7 @@ def settings(pairs: list[str], option: str) -> dict[str, Any]:
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key:
-            raise InputError(f"{option} {pair}: expected KEY=VALUE.")
+            raise InputError(f"found '{pair}'", where=option, expected="KEY=VALUE")
         try:
             found[key] = json.loads(value)
         except ValueError:
@@ -110,7 +121,7 @@ def task_of(args: argparse.Namespace) -> Task:
     from autoseg.training.settings import Task, Training
 
     if not args.data:
-        raise InputError("--data is missing; give a folder made by `autoseg prepare`.")
+        raise InputError("is missing", where="--data", cure="give a folder made by `autoseg prepare`")
     conventions = settings(args.convention, "--convention")
     parse(Conventions, conventions, "--convention")
     loss_conventions = settings(args.loss_convention, "--loss-convention")
@@ -119,7 +130,9 @@ def task_of(args: argparse.Namespace) -> Task:
         "data": args.data,
         "split": args.split,
         "network": args.network,
+        "network_options": settings(args.network_option, "--network-option"),
         "weights": None if args.weights in (None, "none") else args.weights,
+        "checkpoint": args.checkpoint,
         "training": Training.of_protocol(args.protocol or args.usual_protocol, **settings(args.set, "--set")),
         "conventions": conventions,
         "loss_conventions": loss_conventions,

@@ -2,8 +2,8 @@
 
 A loss is ce, wce, dpce, ssim, dice, dice-squared, lovasz, naive:METRIC, published:NAME, the path of a surrogate.json,
 or a sum such as "published:mIoU + 0.5 * published:BIoU". For several GPUs give --processes, or start it with torchrun:
-batch statistics, the surrogates' sums and cross entropy's mean are then those of the whole batch. SIGTERM and SIGUSR1
-write a checkpoint and end with exit code 75.
+batch statistics, the sums of surrogates and the mean of cross entropy are then taken over the whole batch. On SIGTERM
+and SIGUSR1 it writes a checkpoint and ends with exit code 75.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import signal
 import sys
 
 from autoseg import gpus
+from autoseg.cli.parts import add_repeated
 from autoseg.cli.tasks import add_task_arguments, on_gpus, settings, task_of
 from autoseg.errors import InputError
 
@@ -23,15 +24,26 @@ HELP = "train a network with a loss"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
-    parser.add_argument("--loss", required=True, help="see above")
+    parser.add_argument("--loss", required=True, metavar="NAME|FILE", help="a loss or a sum of losses, see above")
     parser.add_argument("--out", required=True, metavar="DIR", help="the run's folder")
+    add_repeated(parser, "--searched", "SEARCH=FILE", "the surrogate.json of searched:SEARCH")
     parser.add_argument(
-        "--searched", action="append", default=[], metavar="SEARCH=FILE", help="the surrogate.json of searched:SEARCH"
+        "--on",
+        choices=("train", "search-train"),
+        default="train",
+        help="all training images (default), or only those that a search trains on, without the hold-out",
     )
-    parser.add_argument("--on", choices=("train", "search-train"), default="train", help="with or without the hold-out")
-    parser.add_argument("--source", choices=("files", "cache"), default="files", help="original files, or the cache")
-    parser.add_argument("--tensorboard", metavar="DIR", help="write what log.jsonl holds for TensorBoard too")
-    parser.add_argument("--processes", type=int, default=1, metavar="N", help="processes, one a GPU (default 1)")
+    parser.add_argument(
+        "--source", choices=("files", "cache"), default="files", help="read the original files (default), or the cache"
+    )
+    parser.add_argument("--tensorboard", metavar="DIR", help="write the numbers of log.jsonl for TensorBoard too")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes that train together, one for each GPU (default 1)",
+    )
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
     add_task_arguments(parser, "paper")
 
@@ -39,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run this verb."""
     if args.processes < 1:
-        raise InputError(f"--processes {args.processes}: expected 1 or more.")
+        raise InputError(f"found {args.processes}", where="--processes", expected="1 or more")
     task = task_of(args)
     with on_gpus(task, args.processes):
         if "WORLD_SIZE" in os.environ:
@@ -64,16 +76,16 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _become_torchrun(processes: int) -> None:
-    """Replace this process by torchrun with the same command: a signal to it reaches its processes."""
+    """Replace this process by torchrun with the same command, so that torchrun gets the signals to this process."""
     gpus.keep_over_exec()
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "60")  # seconds to write a checkpoint
-    # A port of its own (--standalone), so that several can run on one machine.
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "60")  # seconds that processes have to write a checkpoint
+    # --standalone takes a free port, so that several trainings can run on one machine.
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     os.execv(sys.executable, [sys.executable, *torchrun, "-m", "autoseg", *sys.argv[1:]])
 
 
 def _end_with_torchrun() -> None:
-    """Have the system end this process when torchrun is killed: it would train on, on GPUs that others then take."""
+    """Let the system end this process when torchrun is killed; otherwise it would train on, on GPUs of other jobs."""
     if sys.platform == "linux":
         set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)

@@ -1,8 +1,8 @@
 """Train and score the proposals of one step of a search, or a chunk of them, one after the other.
 
-All start from the same weights and see the same batches and dropout. Each score is written as soon as it is there, as
-trial-<number>.json in the step's folder. A trial with a score of the same task and parameters is not trained again; a
-score of another task is set aside, as stale-trial-<number>-*.json.
+All trials start from the same weights and see the same batches and dropout. Each score is written as soon as its trial
+ends, as trial-<number>.json in the folder of the step. A trial that has a score of the same task and parameters is not
+trained again. A score of another task is renamed to stale-trial-<number>-*.json and not used.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ HELP = "train and score the proposals of a step (a chunk of them)"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     parser.add_argument("folder", help="the search's folder")
-    parser.add_argument("--step", required=True, help="the step's number (or folder: step-003), or 'rescore'")
+    parser.add_argument(
+        "--step", required=True, metavar="STEP", help="number of the step, its folder (step-003), or 'rescore'"
+    )
     parser.add_argument("--chunk", default="0/1", metavar="K/N", help="trials K, K+N, K+2N, ... (default 0/1: all)")
     parser.add_argument(
-        "--out", metavar="FILE", help="write the checksums of the chunk's score files here when all are done"
+        "--out", metavar="FILE", help="a file to write the checksums of the score files to when all trials are scored"
     )
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
     add_sharing_argument(parser)

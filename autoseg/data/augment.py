@@ -49,8 +49,9 @@ class ScaledCrop(A.DualTransform):
         scale: tuple[float, float] = (0.5, 2.0),
         max_share: float = 0.75,
         tries: int = 10,
+        p: float = 1.0,  # albumentations saves it with every step
     ) -> None:
-        super().__init__(p=1.0)
+        super().__init__(p=p)
         self.short_side, self.crop, self.scale, self.max_share, self.tries = short_side, crop, scale, max_share, tries
 
     def get_params_dependent_on_data(self, params: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
@@ -85,8 +86,15 @@ class PhotometricDistortion(A.ImageOnlyTransform):
     Contrast comes before saturation and hue or after them, with equal probability.
     """
 
-    def __init__(self, brightness: float = 32, contrast: float = 0.5, saturation: float = 0.5, hue: float = 18) -> None:
-        super().__init__(p=1.0)
+    def __init__(
+        self,
+        brightness: float = 32,
+        contrast: float = 0.5,
+        saturation: float = 0.5,
+        hue: float = 18,
+        p: float = 1.0,
+    ) -> None:
+        super().__init__(p=p)
         self.brightness, self.contrast, self.saturation, self.hue = brightness, contrast, saturation, hue
 
     def get_params(self) -> dict[str, Any]:
@@ -121,7 +129,21 @@ class PhotometricDistortion(A.ImageOnlyTransform):
         return img if gain_first or gain == 1 else cv2.LUT(img, _table(_LEVELS * gain))
 
 
-class Augmentation:
+class Pipeline:
+    """An albumentations pipeline as a function of (image, mask, seed) alone; its crops are no larger than `crop`."""
+
+    def __init__(self, compose: A.Compose, crop: tuple[int, int]) -> None:
+        self.compose, self.crop = compose, crop
+
+    def __call__(self, image: Array, mask: Array, seed: int) -> tuple[Array, Array]:
+        """Return a uint8 crop of image and mask, not padded, a function of the arguments alone."""
+        draw = random.Random(seed)
+        self.compose.set_random_state(np.random.Generator(np.random.SFC64(seed)), draw)
+        done = self.compose(image=image, mask=mask)
+        return done["image"], done["mask"]
+
+
+class Augmentation(Pipeline):
     """The augmentation of a training sample: `ScaledCrop` with its options, flip, photometric distortion.
 
     The paper's proxy task is `Augmentation(short_side=128, crop=(128, 128))` on the cache, the release's retraining on
@@ -140,15 +162,7 @@ class Augmentation:
         steps: list[A.BasicTransform] = [ScaledCrop(short_side, crop, **cropping), A.HorizontalFlip(p=flip)]
         if photometric:
             steps.append(PhotometricDistortion())
-        self.crop = crop
-        self.compose = A.Compose(steps, is_check_shapes=False)  # `prepare` has checked every pair
-
-    def __call__(self, image: Array, mask: Array, seed: int) -> tuple[Array, Array]:
-        """Return a uint8 crop of image and mask, not padded, a function of the arguments alone."""
-        draw = random.Random(seed)
-        self.compose.set_random_state(np.random.Generator(np.random.SFC64(seed)), draw)
-        done = self.compose(image=image, mask=mask)
-        return done["image"], done["mask"]
+        super().__init__(A.Compose(steps, is_check_shapes=False), crop)  # `prepare` has checked every pair
 
 
 class CenterView:

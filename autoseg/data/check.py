@@ -44,13 +44,13 @@ class Decoded:
     warnings: list[Problem]
 
 
-def in_parallel(function: Callable[[Given], Result], items: list[Given], workers: int, title: str) -> Iterator[Result]:
+def in_parallel(function: Callable[[Given], Result], items: list[Given], threads: int, title: str) -> Iterator[Result]:
     """Yield the results in order, with a progress bar.
 
     Threads, not processes: decoding, resizing and hashing release the interpreter lock, and no process is left over
     when the program is killed.
     """
-    with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
+    with ThreadPoolExecutor(max_workers=max(1, threads)) as pool:
         try:
             yield from bar(title, "image", iterable=pool.map(function, items), total=len(items))
         except BaseException:
@@ -82,10 +82,7 @@ def decode(source: Source, sample: Sample) -> Decoded | list[Problem]:
     try:
         content = read_bytes(path)
         image, image_checksum = decode_image(content), sha256(content)
-        warnings = [
-            Problem(str(path), what, "nothing needs to be done if this is meant", "warning")
-            for what in remarks(content)
-        ]
+        warnings = [Problem(str(path), what, "if this is intended, do nothing", "warning") for what in remarks(content)]
     except Unreadable as error:
         problems.append(error.at(path))
     path = source.locate(sample.mask)
@@ -138,7 +135,7 @@ def check_whole(source: Source, splits: dict[str, list[IndexEntry]]) -> Iterator
     """Yield the problems of the set as a whole: empty splits, copies, classes that no pixel has."""
     for split in ("train", "val"):
         if not splits.get(split) and not errors(source.problems):  # those say why
-            yield Problem(source.dataset, f"no image is left in {split}", "see the problems of its files, if any")
+            yield Problem(source.dataset, f"there is no image in {split}", "see the problems of its files, if any")
     yield from _check_copies(source, splits)
     if splits.get("train"):
         yield from _check_classes(source, splits["train"])
@@ -153,10 +150,10 @@ def _check_copies(source: Source, splits: dict[str, list[IndexEntry]]) -> Iterat
                 continue
             what = f"the image in {split} is a copy of {first} in {first_split}"
             if split == "train" != first_split:
-                cure = "remove it from train, or pass `--leave-out-copies` to leave it out"
+                cure = "remove it from train, or give `--leave-out-copies`"
                 yield Problem(path, f"{what}: scores would be too high", cure)
             else:
-                cure = "no score is wrong, as a copy is never held out; remove it if it is there by mistake"
+                cure = "scores are correct, as copies are never held out; remove it if it is a mistake"
                 yield Problem(path, what, cure, "warning")
 
 
@@ -173,7 +170,7 @@ def _check_classes(source: Source, train: list[IndexEntry]) -> Iterator[Problem]
         yield Problem(source.dataset, what, "check the class list, if they should occur", "warning")
 
 
-def check(source: Source, workers: int = 1) -> list[Problem]:
+def check(source: Source, threads: int = 1) -> list[Problem]:
     """Return all problems of a data set, reading every file in full; nothing is written."""
     problems = list(source.problems)
     splits: dict[str, list[IndexEntry]] = defaultdict(list)
@@ -182,27 +179,27 @@ def check(source: Source, workers: int = 1) -> list[Problem]:
         result = decode(source, sample)
         return (sample, result.entry, result.warnings) if isinstance(result, Decoded) else (sample, None, result)
 
-    for sample, entry, found in in_parallel(look, source.samples, workers, "checking"):
+    for sample, entry, found in in_parallel(look, source.samples, threads, "checking"):
         problems += found
         if entry is not None:
             splits[sample.split].append(entry)
     return problems + list(check_whole(source, splits))
 
 
-def check_prepared(data: Prepared, workers: int = 1) -> list[Problem]:
+def check_prepared(data: Prepared, threads: int = 1) -> list[Problem]:
     """Return all problems of a prepared data set: split, caches, and the original files against their checksums."""
     problems: list[Problem] = []
     with collect(problems):
         if (path := data.folder / "split.json").exists():
             load_split(path, data)
     for short_side in cache_sizes(data.folder):
-        problems += _check_cache(data, short_side, workers)
-    for found in in_parallel(lambda entry: _changed(data, entry), data.index.entries(), workers, "originals"):
+        problems += _check_cache(data, short_side, threads)
+    for found in in_parallel(lambda entry: _changed(data, entry), data.index.entries(), threads, "originals"):
         problems += found
     return problems
 
 
-def _check_cache(data: Prepared, short_side: int, workers: int) -> list[Problem]:
+def _check_cache(data: Prepared, short_side: int, threads: int) -> list[Problem]:
     problems: list[Problem] = []
     with collect(problems):
         cache = data.cache(short_side)
@@ -212,7 +209,7 @@ def _check_cache(data: Prepared, short_side: int, workers: int) -> list[Problem]
             return sha256(image.tobytes() + mask.tobytes()) == slot.checksum
 
         slots = cache.layout.slots
-        for slot, fine in zip(slots, in_parallel(intact, slots, workers, cache.path.stem), strict=True):
+        for slot, fine in zip(slots, in_parallel(intact, slots, threads, cache.path.stem), strict=True):
             if not fine:
                 what = f"the bytes of '{slot.id}' changed since they were written"
                 cure = "remove the file and run `autoseg prepare` again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from autoseg.data.model import VOID, ClassInfo, Labels
+from autoseg.data.model import VOID, ClassInfo, MaskValues
 from autoseg.data.source import Sample, Source, directory, files_below, plain_values, unique_ids, whole_set
 from autoseg.errors import Problem, collect, unknown
 
@@ -76,7 +76,7 @@ def find(root: str | Path, labels: str | None = None) -> Source:
         "cityscapes",
         roots,
         classes,
-        Labels(values=values),
+        MaskValues(values=values),
         samples,
         problems + repeated,
         cure_of_values=_cure_of_values,

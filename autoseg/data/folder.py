@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from autoseg.data.model import VOID, ClassInfo, Labels
+from autoseg.data.model import VOID, ClassInfo, MaskValues
 from autoseg.data.source import Encoding, Sample, Source, directory, files_below, read_lines, unique_ids
 from autoseg.data.voc import palette
 from autoseg.errors import InputError, Problem, collect, located
@@ -66,7 +66,7 @@ def find(
     return Source("folder", roots, infos, labels, samples, problems + repeated)
 
 
-def read_classes(path: Path) -> tuple[list[ClassInfo], Labels, Encoding]:
+def read_classes(path: Path) -> tuple[list[ClassInfo], MaskValues, Encoding]:
     """Read a class list: one class a line, a name, with its colour if masks are colour-coded.
 
     "car", "car 64 0 128", "64 0 128 car", "car,64,0,128" and "car #400080" are all understood, with or without the
@@ -78,7 +78,7 @@ def read_classes(path: Path) -> tuple[list[ClassInfo], Labels, Encoding]:
         return _read_classes(lines)
 
 
-def _read_classes(lines: list[str]) -> tuple[list[ClassInfo], Labels, Encoding]:
+def _read_classes(lines: list[str]) -> tuple[list[ClassInfo], MaskValues, Encoding]:
     parsed = [_parse_class(line) for line in _class_lines(lines)]
     with_color = [color is not None for _, color in parsed]
     if any(with_color) and not all(with_color):
@@ -110,8 +110,8 @@ def _read_classes(lines: list[str]) -> tuple[list[ClassInfo], Labels, Encoding]:
         if label != VOID:
             classes.append(ClassInfo(name=name, color=color or next(drawn)))
     if colors:
-        return classes, Labels(colors=colors), "color"
-    return classes, Labels(values={**values, VOID: VOID}), "index"
+        return classes, MaskValues(colors=colors), "color"
+    return classes, MaskValues(values={**values, VOID: VOID}), "index"
 
 
 def _class_lines(lines: list[str]) -> list[str]:

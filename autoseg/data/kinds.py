@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class Kind(Part):
-    """The options of one data set, and what is true of its kind.
+    """The options of one data set, and the facts about its kind.
 
-    The word in `Annotated[str, "DIR"]` stands for the value in the help of the command line.
+    The word in `Annotated[str, "DIR"]` names the value in the help of the command line.
     """
 
-    model_config = ConfigDict(strict=True)  # the text "12" is no number of images
+    model_config = ConfigDict(strict=True)  # the text "12" is not accepted as a number
 
     HOLD_OUT: ClassVar[int | float] = 0.2  # held out for the search: a number of images, or a share of them
     HAS_BACKGROUND: ClassVar[bool] = True  # whether class 0 is a background, not a class like any other
@@ -47,7 +47,7 @@ class Kind(Part):
         return [name for name in cls.model_fields if name not in Kind.model_fields]
 
     @abstractmethod
-    def find(self, made: Path, workers: int = 1) -> Source:
+    def find(self, made: Path, threads: int = 1) -> Source:
         """Return the data set; a kind that makes its images puts them into the folder `made`."""
 
     @abstractmethod
@@ -58,10 +58,10 @@ class Kind(Part):
 class OnDisk(Kind):
     """A data set that lies on disk."""
 
-    root: Annotated[str, "DIR"] = Field(description="where the data set lies")
+    root: Annotated[str, "DIR"] = Field(description="folder of the data set")
 
     @abstractmethod
-    def find(self, made: Path | None = None, workers: int = 1) -> Source:
+    def find(self, made: Path | None = None, threads: int = 1) -> Source:
         """Return the data set as it lies on disk; no image is read."""
 
     def count_train(self) -> int:
@@ -75,10 +75,10 @@ class Voc(OnDisk):
     HOLD_OUT = 1500  # as in the paper
 
     sbd: Annotated[str | None, "DIR"] = Field(
-        default=None, description="where SBD lies (default: looked for beside VOC); 'none' leaves it out"
+        default=None, description="folder of SBD (default: looked for beside VOC); 'none' leaves it out"
     )
 
-    def find(self, made: Path | None = None, workers: int = 1) -> Source:
+    def find(self, made: Path | None = None, threads: int = 1) -> Source:
         """Find VOC and SBD."""
         from autoseg.data import voc
 
@@ -92,10 +92,10 @@ class Cityscapes(OnDisk):
     HAS_BACKGROUND = False  # class 0 is road
 
     labels: Literal["labelIds", "labelTrainIds"] | None = Field(
-        default=None, description="labelIds or labelTrainIds (default: those that are there, labelIds first)"
+        default=None, description="labelIds or labelTrainIds (default: labelIds, if there are any)"
     )
 
-    def find(self, made: Path | None = None, workers: int = 1) -> Source:
+    def find(self, made: Path | None = None, threads: int = 1) -> Source:
         """Find images and masks."""
         from autoseg.data import cityscapes
 
@@ -106,18 +106,18 @@ class OwnFolder(OnDisk):
     """Your own: images and masks in folders or lists, and a class list."""
 
     classes: Annotated[str, "FILE"] = Field(
-        description="class list: one a line, a name or 'name R G B' for colour-coded masks; 'void' counts nowhere"
+        description="list of classes, one a line: a name, or 'name R G B' for colour-coded masks; 'void' is not counted"
     )
     split: Annotated[dict[str, str], "NAME=PLACE"] = Field(
         default={},
-        description="a split's IMAGES,MASKS folders, or IMAGES,MASKS,LIST of names, or a LIST of 'image mask' lines; "
-        "relative to the root (default: guessed)",
+        description="folders of a split, as IMAGES,MASKS; or with a list of names, as IMAGES,MASKS,LIST; or only a "
+        "LIST of 'image mask' lines; all relative to the root (default: found by their names)",
     )
     mask_suffix: Annotated[str, "TEXT"] = Field(
-        default="", description="what the name of a mask has more than that of its image (a.png, a_L.png: _L)"
+        default="", description="text after the image's name in the name of its mask: _L for a.png and a_L.png"
     )
 
-    def find(self, made: Path | None = None, workers: int = 1) -> Source:
+    def find(self, made: Path | None = None, threads: int = 1) -> Source:
         """Find images and masks."""
         from autoseg.data import folder
 
@@ -130,13 +130,13 @@ class Synthetic(Kind):
     train: Annotated[int, "N"] = Field(default=200, ge=1, description="training images")
     val: Annotated[int, "N"] = Field(default=50, ge=1, description="validation images")
     size: Annotated[int, "PX"] = Field(default=128, ge=32, description="height and width")
-    seed: Annotated[int, "N"] = Field(default=0, ge=0, description="another seed, other scenes")
+    seed: Annotated[int, "N"] = Field(default=0, ge=0, description="seed of the scenes")
 
-    def find(self, made: Path, workers: int = 1) -> Source:
+    def find(self, made: Path, threads: int = 1) -> Source:
         """Draw the scenes that are not in the folder yet."""
         from autoseg.data import synthetic
 
-        return synthetic.find(made, self.train, self.val, self.size, self.seed, workers)
+        return synthetic.find(made, self.train, self.val, self.size, self.seed, threads)
 
     def count_train(self) -> int:
         """Return the number of training images that will be drawn."""
@@ -144,7 +144,6 @@ class Synthetic(Kind):
 
 
 KINDS: dict[str, type[Kind]] = {"voc": Voc, "cityscapes": Cityscapes, "folder": OwnFolder, "synthetic": Synthetic}
-
 
 # For the help of options that name a hold-out.
 USUAL_HOLD_OUTS = ", ".join(

@@ -1,4 +1,4 @@
-"""Batches for training and scoring; a batch is a function of (seed, iteration), whatever the number of workers.
+"""Batches for training and scoring; a batch depends on (seed, iteration) alone, not on the number of loading processes.
 
 >>> stream = Batches(size=5, batch_size=2, seed=0, stop=5)
 >>> list(stream)[3:] == list(Batches(size=5, batch_size=2, seed=0, start=3, stop=5))
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from autoseg.data.augment import Augmentation, CenterView, WholeView, normalize, pad
+from autoseg.data.augment import CenterView, Pipeline, WholeView, normalize, pad
 from autoseg.data.reading import Array
 from autoseg.errors import InputError
 
@@ -104,13 +104,13 @@ class Loader(DataLoader[Any]):
 def train_loader(
     read: Read,
     ids: Sequence[str],
-    augmentation: Augmentation,
+    augmentation: Pipeline,
     *,
     batch_size: int,
     seed: int,
     stop: int,
     start: int = 0,
-    workers: int = 0,
+    loaders: int = 0,
     rank: int = 0,
     world_size: int = 1,
 ) -> DataLoader[Any]:
@@ -118,7 +118,7 @@ def train_loader(
     return Loader(
         Samples(partial(_augmented, read, list(ids), augmentation, seed), len(ids)),
         batch_sampler=Batches(len(ids), batch_size, seed, stop, start, rank, world_size),
-        **_common(workers, augmentation.crop),
+        **_common(loaders, augmentation.crop),
     )
 
 
@@ -128,7 +128,7 @@ def eval_loader(
     view: CenterView | WholeView | None = None,
     *,
     batch_size: int = 1,
-    workers: int = 0,
+    loaders: int = 0,
     rank: int = 0,
     world_size: int = 1,
 ) -> DataLoader[Any]:
@@ -140,10 +140,10 @@ def eval_loader(
         raise InputError(f"is {batch_size}", where="batch_size", expected="1, as sizes of whole images differ")
     own = ids[rank::world_size]
     samples = Samples(partial(_viewed, read, list(own), view), len(own))
-    return Loader(samples, batch_size=batch_size, shuffle=False, **_common(workers))
+    return Loader(samples, batch_size=batch_size, shuffle=False, **_common(loaders))
 
 
-def _augmented(read: Read, ids: list[str], augmentation: Augmentation, seed: int, key: Key) -> tuple[Array, Array]:
+def _augmented(read: Read, ids: list[str], augmentation: Pipeline, seed: int, key: Key) -> tuple[Array, Array]:
     epoch, index = key
     return augmentation(*read(ids[index]), sample_seed(seed, epoch, index))
 
@@ -177,11 +177,11 @@ def _collate_or_fail(
     return failed or collate(samples, size)  # type: ignore[arg-type]  # no sample is an error
 
 
-def _common(workers: int, size: tuple[int, int] | None = None) -> dict[str, Any]:
+def _common(loaders: int, size: tuple[int, int] | None = None) -> dict[str, Any]:
     # A generator of its own: otherwise each start of a loader draws from torch's global one, and a resumed training
     # differs from one that was never stopped.
     return {
-        "num_workers": workers,
+        "num_workers": loaders,
         "collate_fn": partial(_collate_or_fail, size=size),
         "generator": torch.Generator(),
         "pin_memory": torch.cuda.is_available(),
@@ -190,10 +190,10 @@ def _common(workers: int, size: tuple[int, int] | None = None) -> dict[str, Any]
 
 
 def _outlive_signals(worker: int) -> None:
-    """Let a worker ignore the signals of a preemption, which a cluster sends to every process of a job.
+    """Let a loading process ignore the signals of a preemption, which a cluster sends to every process of a job.
 
-    The main process reacts to them and ends its workers itself. It may do so by SIGTERM, so a worker ends when the
-    signal comes from its parent; if it ignored that too, a failed job would wait for its workers for ever.
+    The main process reacts to them and ends its loading processes itself, perhaps by SIGTERM. So a loading process ends
+    if the signal comes from its parent. If it ignored that signal too, a failed job would wait for it for ever.
     """
     if not hasattr(signal, "sigwaitinfo"):  # macOS is no cluster: torch's own handlers stay
         return

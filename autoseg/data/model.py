@@ -26,7 +26,7 @@ class ClassInfo(Part):
     color: tuple[Label, Label, Label]
 
 
-class Labels(Part):
+class MaskValues(Part):
     """What a mask file's values mean: every legal raw value (or "#rrggbb" colour) -> class number or void.
 
     If both are given, masks hold values, and a palette must have the colour of its class for each value.
@@ -58,7 +58,7 @@ class Index(Document):
 
     dataset: str
     classes: list[ClassInfo]
-    labels: Labels
+    labels: MaskValues
     splits: dict[str, Annotated[list[IndexEntry], Field(min_length=1)]]
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """Read a data set once, check every file, and write index and packed cache.
 
-Every sample has its place in the packed file before the first is read, so neither the number of workers nor a kill
-changes a byte. A journal beside the packed file lists the samples that are finished.
+The place of every sample in the packed file is known before the first sample is read, so neither the number of threads
+nor a kill changes a byte. A journal beside the packed file lists the samples that are finished.
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ def prepare(
     source: Source,
     out: str | os.PathLike[str],
     short_side: int = 256,
-    workers: int = 1,
+    threads: int = 1,
     leave_out_copies: bool = False,
 ) -> Prepared:
-    """Prepare a data set into the folder `out`; do nothing if that is done, go on if it was begun."""
+    """Prepare a data set into the folder `out`; continue if it was begun, do nothing if it is finished."""
     out = Path(out)
     if short_side < 1:
         raise InputError(f"is {short_side}", where="short_side", expected="at least 1 pixel")
     refuse(f"the data set '{source.dataset}'", source.problems)
     with writing(out):
         _refuse_other_content(out, source)
-        planned = _plan(source, short_side, workers)
+        planned = _plan(source, short_side, threads)
         meaning = [source.dataset, [info.model_dump(mode="json") for info in source.classes]]
         samples = [plan.fingerprint for plan in planned]
         whole = fingerprint([PREPARE_VERSION, meaning, short_side, leave_out_copies, samples])
@@ -89,7 +89,7 @@ def prepare(
             logger.info("%s: already prepared, nothing to do.", out)
             return Prepared.open(out)
         with _alone(out):
-            return _run(source, out, short_side, workers, leave_out_copies, planned, whole)
+            return _run(source, out, short_side, threads, leave_out_copies, planned, whole)
 
 
 def require_room(folder: Path, need: int) -> None:
@@ -138,9 +138,9 @@ def _refuse_other_content(out: Path, source: Source) -> None:
         logger.info("%s: the class list changed; the data set is prepared again.", out)
 
 
-def _plan(source: Source, short_side: int, workers: int) -> list[_Planned]:
+def _plan(source: Source, short_side: int, threads: int) -> list[_Planned]:
     """Return each sample's place in the packed file, from the sizes in the images' headers."""
-    sizes = list(in_parallel(lambda sample: survey(source, sample), source.samples, workers, "looking"))
+    sizes = list(in_parallel(lambda sample: survey(source, sample), source.samples, threads, "looking"))
     refuse(f"the data set '{source.dataset}'", [p for size in sizes if isinstance(size, list) for p in size])
     labels = source.labels.model_dump(mode="json")
     planned = []
@@ -177,7 +177,7 @@ def _run(
     source: Source,
     out: Path,
     short_side: int,
-    workers: int,
+    threads: int,
     leave_out_copies: bool,
     planned: list[_Planned],
     whole: str,
@@ -196,7 +196,7 @@ def _run(
         done = _resume(file, journal, planned)
         if done:
             logger.info("%s: going on after %d of %d images.", out, len(done), len(planned))
-        finished, problems = _read_all(source, file, journal, planned, done, workers)
+        finished, problems = _read_all(source, file, journal, planned, done, threads)
         os.fsync(file)
     finally:
         os.close(file)
@@ -252,7 +252,7 @@ def _resume(file: int, journal: Path, planned: list[_Planned]) -> dict[str, _Fin
 
 
 def _read_all(
-    source: Source, file: int, journal: Path, planned: list[_Planned], done: dict[str, _Finished], workers: int
+    source: Source, file: int, journal: Path, planned: list[_Planned], done: dict[str, _Finished], threads: int
 ) -> tuple[dict[str, _Finished], list[Problem]]:
     """Read and pack the samples that are not done; return all finished ones by fingerprint, and the problems."""
 
@@ -270,7 +270,7 @@ def _read_all(
     problems: list[Problem] = []
     with open(journal, "a", encoding="utf-8", buffering=1) as lines:
         todo = [plan for plan in planned if plan.fingerprint not in done]
-        for result in in_parallel(work, todo, workers, "preparing"):
+        for result in in_parallel(work, todo, threads, "preparing"):
             if isinstance(result, list):
                 problems += result
             else:

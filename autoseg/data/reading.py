@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from autoseg.data import mat
-from autoseg.data.model import VOID, Labels
+from autoseg.data.model import VOID, MaskValues
 from autoseg.errors import Problem
 
 # Pillow warns of large images, which are read like any other, and refuses those over twice its limit.
@@ -24,7 +24,7 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 Array = NDArray[np.uint8]
 
-_AGAIN = "fetch the file again"
+_AGAIN = "download or copy the file again"
 _EXIF_ORIENTATION = 0x0112
 _LOSSLESS = ("PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")  # formats a mask may have; two of them only in one form
 
@@ -112,7 +112,7 @@ def decode_image(content: bytes) -> Array:
         return np.array(image.convert("RGB"))
 
 
-def decode_mask(content: bytes, encoding: str, labels: Labels) -> Array:
+def decode_mask(content: bytes, encoding: str, labels: MaskValues) -> Array:
     """Return (H, W) class numbers and void from a mask file's bytes; an unknown value or colour is unreadable."""
     drawn: list[int] | None = None
     if encoding == "sbd":
@@ -185,7 +185,7 @@ def _require_lossless(image: Image.Image, content: bytes) -> None:
         )
 
 
-def _require_palette(drawn: list[int], present: list[int], labels: Labels) -> None:
+def _require_palette(drawn: list[int], present: list[int], labels: MaskValues) -> None:
     """Refuse a palette that was re-ordered, such as by quantising colours: its numbers are no longer class numbers."""
     for value in present:
         color = "#{:02x}{:02x}{:02x}".format(*drawn[3 * value : 3 * value + 3])
@@ -258,7 +258,7 @@ def _from_colors(rgb: Array, table: tuple[NDArray[np.int32], Array]) -> Array:
     return classes[place]
 
 
-def _strange_values(strange: list[int], labels: Labels) -> Unreadable:
+def _strange_values(strange: list[int], labels: MaskValues) -> Unreadable:
     shown = ", ".join(map(str, strange[:8])) + (", ..." if len(strange) > 8 else "")
     legal = sorted(raw for raw in labels.values if raw != VOID)
     expected = f"{legal[0]}-{legal[-1]}" + (f" and {VOID} (void)" if VOID in labels.values else "")

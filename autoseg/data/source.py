@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from autoseg.data.model import VOID, ClassInfo, Labels
+from autoseg.data.model import VOID, ClassInfo, MaskValues
 from autoseg.errors import InputError, Problem
 
 Encoding = Literal["index", "color", "sbd"]
@@ -36,7 +36,7 @@ class Source:
     dataset: str
     roots: dict[str, Path]
     classes: list[ClassInfo]
-    labels: Labels
+    labels: MaskValues
     samples: list[Sample]
     problems: list[Problem] = field(default_factory=list)
     cure_of_values: Callable[[Sequence[int]], str | None] | None = None

@@ -149,7 +149,7 @@ def load_split(path: str | os.PathLike[str], data: Prepared) -> Split:
     try:
         checksums = _prove_disjoint(data.index, {part: getattr(split, part) for part in PARTS})
     except InputError as error:
-        raise InputError(error.what, where=path, cure=Split.CURE) from None
+        raise error.at(path).replace(cure=Split.CURE) from None
     if checksums != split.checksums:
         part = next(part for part in PARTS if checksums[part] != split.checksums.get(part))
         what = "does not fit the images: the file was edited"

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from autoseg.data.check import in_parallel
-from autoseg.data.model import VOID, ClassInfo, Labels
+from autoseg.data.model import VOID, ClassInfo, MaskValues
 from autoseg.data.reading import Array
 from autoseg.data.source import Sample, Source, plain_values
 from autoseg.errors import InputError
@@ -49,7 +49,7 @@ def find(
     val: int = 50,
     size: int = 128,
     seed: int = 0,
-    workers: int = 1,
+    threads: int = 1,
 ) -> Source:
     """Return the data set whose PNG files lie in `folder`; draw those that are not there yet."""
     for name, value, least in (("train", train, 1), ("val", val, 1), ("size", size, 32), ("seed", seed, 0)):
@@ -67,8 +67,8 @@ def find(
         for number in range(count)
     ]
     settings = {"train": train, "val": val, "size": size, "seed": seed, "version": SYNTHETIC_VERSION}
-    _make(folder, samples, settings, workers)
-    return Source("synthetic", {"data": folder}, CLASSES, Labels(values=plain_values(len(CLASSES))), samples)
+    _make(folder, samples, settings, threads)
+    return Source("synthetic", {"data": folder}, CLASSES, MaskValues(values=plain_values(len(CLASSES))), samples)
 
 
 def scene(size: int, seed: int, split: str, number: int) -> tuple[Array, Array]:
@@ -166,7 +166,7 @@ def _ints(pair: np.ndarray) -> tuple[int, int]:
     return round(float(pair[0])), round(float(pair[1]))
 
 
-def _make(folder: Path, samples: list[Sample], settings: dict[str, int], workers: int) -> None:
+def _make(folder: Path, samples: list[Sample], settings: dict[str, int], threads: int) -> None:
     """Write the files that are missing; files of other settings are removed first."""
     from autoseg.data.prepare import require_room
 
@@ -200,7 +200,7 @@ def _make(folder: Path, samples: list[Sample], settings: dict[str, int], workers
 
     with writing(folder):
         write_json(marker, settings)
-        for _ in in_parallel(draw, missing, workers, "drawing"):
+        for _ in in_parallel(draw, missing, threads, "drawing"):
             pass
 
 

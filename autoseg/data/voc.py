@@ -5,32 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from autoseg.data.model import ClassInfo, Labels
+from autoseg.data.model import ClassInfo, MaskValues
 from autoseg.data.source import Sample, Source, directory, files_below, plain_values, read_lines, whole_set
 from autoseg.errors import InputError, Problem, collect
 
 NAMES = [
-    "background",
-    "aeroplane",
-    "bicycle",
-    "bird",
-    "boat",
-    "bottle",
-    "bus",
-    "car",
-    "cat",
-    "chair",
-    "cow",
-    "diningtable",
-    "dog",
-    "horse",
-    "motorbike",
-    "person",
-    "pottedplant",
-    "sheep",
-    "sofa",
-    "train",
-    "tvmonitor",
+    *("background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
+    *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
 ]
 _CONVERTED = "SegmentationClassAug"
 _SBD_PLACES = ("VOCaug/dataset", "VOCaug", "sbd", "SBD", "benchmark_RELEASE/dataset", "dataset")
@@ -82,7 +63,7 @@ def find(root: str | Path, sbd: str | Path | None = None) -> Source:
     problems += whole_set(voc, samples, expected)
     classes = [ClassInfo(name=name, color=color) for name, color in zip(NAMES, palette(21), strict=True)]
     colors = {"#{:02x}{:02x}{:02x}".format(*info.color): number for number, info in enumerate(classes)}
-    labels = Labels(values=plain_values(21), colors=colors)
+    labels = MaskValues(values=plain_values(21), colors=colors)
     return Source("voc", roots, classes, labels, samples, problems)
 
 

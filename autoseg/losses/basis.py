@@ -80,7 +80,7 @@ def linear_form(
 
     Args:
         formula: the formula.
-        operands: the names of the curves of each operator, see `autoseg.metrics.formula.Layout`.
+        operands: the names of the curves of each operator, see `autoseg.metrics.formula.CurveLayout`.
         ends: g(0) and g(1) of each curve.
         conventions: what the formula finds in `ops.conventions`.
 

@@ -1,14 +1,15 @@
-"""What all losses do with a batch first: check logits and labels, and count the processes."""
+"""What all losses have in common: they check logits and labels first, and may sum over processes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from autoseg.errors import InputError
 from autoseg.losses.labels import Labels
+from autoseg.metrics.counts import check_ignore_index
 
 
 def ranks(sync: bool, group: Any = None) -> int:
@@ -42,3 +43,49 @@ def check_batch(logits: Tensor, target: Tensor | Labels) -> tuple[Tensor, Labels
     if isinstance(target, Labels) and labels.device == logits.device:
         return logits, target
     return logits, Labels(labels.to(logits.device))
+
+
+class Loss(nn.Module):
+    """A loss of logits (N, C, H, W), with C = 1 for binary ones, and labels (N, H, W): `loss(logits, target)`.
+
+    Args:
+        ignore_index: the label of void pixels; None: there are none.
+        sync: in distributed training, normalise over the batches of all ranks (of the process group `group`). The
+            gradient is scaled so that averaging over ranks, as DistributedDataParallel does, gives that of the whole.
+        check_labels: check the labels of every batch on a GPU too, which waits for it. Else a label that is no class's
+            makes the loss NaN there; on a CPU labels are always checked.
+
+    A subclass computes `loss` from checked logits and labels. Give losses of one batch the same `Labels`, and what they
+    derive from them is made once.
+    """
+
+    def __init__(
+        self, ignore_index: int | None = 255, *, sync: bool = False, group: Any = None, check_labels: bool = False
+    ) -> None:
+        super().__init__()
+        self.ignore_index = check_ignore_index(ignore_index)
+        self.sync, self.group, self.check_labels = sync, group, check_labels
+
+    def extra_repr(self) -> str:
+        """Describe the loss in one line."""
+        return f"ignore_index={self.ignore_index}, sync={self.sync}"
+
+    def forward(self, logits: Tensor, target: Tensor | Labels) -> Tensor:
+        """Return the loss of a batch, computed in float32 (float64, if the logits are)."""
+        logits, labels = check_batch(logits, target)
+        if self.check_labels:
+            labels.checked(logits.shape[1], self.ignore_index)
+        if any(buffer.device != logits.device for buffer in self.buffers()):
+            with torch.inference_mode(False):  # they may be used in training afterwards
+                self.to(logits.device)
+        with torch.autocast(logits.device.type, enabled=False):
+            return self.loss(logits, labels)
+
+    def loss(self, logits: Tensor, labels: Labels) -> Tensor:
+        """Return the loss of logits of two classes or more, and labels on their device."""
+        raise NotImplementedError
+
+
+def precise(logits: Tensor) -> Tensor:
+    """Return the logits in float32, or in float64 if they are."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

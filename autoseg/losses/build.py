@@ -9,17 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from autoseg.errors import InputError
+from autoseg.losses.batch import Loss
 from autoseg.losses.hand_made import CrossEntropyLoss, DiceLoss, DPCELoss, LovaszLoss, ReleasedDiceLoss, SSIMLoss
+from autoseg.losses.labels import Labels
 from autoseg.losses.names import parse_loss
 from autoseg.losses.surrogate_loss import SurrogateLoss
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions
 
 
-class WeightedSumLoss(nn.Module):
-    """A weighted sum of losses, such as the paper's "mIoU + BIoU"."""
+class WeightedSumLoss(Loss):
+    """A weighted sum of losses, such as the paper's "mIoU + BIoU"; what they derive from the labels is made once."""
 
-    def __init__(self, terms: Sequence[tuple[float, nn.Module]]) -> None:
+    def __init__(self, terms: Sequence[tuple[float, Loss]]) -> None:
         super().__init__()
         self.weights = [float(weight) for weight, _ in terms]
         self.losses = nn.ModuleList([loss for _, loss in terms])
@@ -28,34 +30,34 @@ class WeightedSumLoss(nn.Module):
         """Describe the sum in one line."""
         return f"weights={self.weights}"
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return the sum of weight x loss."""
-        values = [weight * loss(logits, target) for weight, loss in zip(self.weights, self.losses, strict=True)]
+        values = [weight * loss(logits, labels) for weight, loss in zip(self.weights, self.losses, strict=True)]
         return torch.stack(values).sum()
 
 
-class MeanOfGroupsLoss(nn.Module):
+class MeanOfGroupsLoss(Loss):
     """The mean of a loss over groups of so many images, as GPUs give it of which each has the loss of its own images.
 
     A surrogate is no mean over images: its sums run over a group, and the number of images in it matters.
     """
 
-    def __init__(self, loss: nn.Module, images: int) -> None:
+    def __init__(self, loss: Loss, images: int) -> None:
         super().__init__()
-        self.loss, self.images = loss, images
+        self.of_group, self.images = loss, images
 
     def extra_repr(self) -> str:
         """Describe the groups in one line."""
         return f"images={self.images}"
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return the mean of the groups' losses."""
-        groups = zip(logits.split(self.images), target.split(self.images), strict=True)
-        return torch.stack([self.loss(*group) for group in groups]).mean()
+        groups = zip(logits.split(self.images), labels.split(self.images), strict=True)
+        return torch.stack([self.of_group(*group) for group in groups]).mean()
 
 
 _AS_RELEASED = {"mean_over": "all"}
-_HAND_MADE: Mapping[str, tuple[Callable[..., nn.Module], dict[str, Any]]] = {
+_HAND_MADE: Mapping[str, tuple[Callable[..., Loss], dict[str, Any]]] = {
     "ce": (CrossEntropyLoss, {}),
     "wce": (CrossEntropyLoss, {}),
     "dpce": (DPCELoss, {}),
@@ -80,8 +82,9 @@ def build_loss(
     conventions: Conventions | None = None,
     has_background: bool = True,
     sync: bool = False,
+    check_labels: bool = False,
     **changes: Any,
-) -> nn.Module:
+) -> Loss:
     """Return a loss by its name, or a sum of losses.
 
     Args:
@@ -96,6 +99,7 @@ def build_loss(
         conventions: of the metrics, from which those of "naive:METRIC" are made; None: VOC's.
         has_background: whether class 0 of the data is a background. If not, no surrogate leaves it out.
         sync: normalise over the batches of all ranks in distributed training.
+        check_labels: check the labels of every batch on a GPU too, see `autoseg.losses.batch.Loss`.
         changes: of the conventions of "naive:" and "published:", such as tolerance=2, see
             `autoseg.metrics.conventions.Conventions`. A surrogate.json has its own.
 
@@ -103,10 +107,11 @@ def build_loss(
     tensor(0.3333)
     """
     Conventions().replace(**changes)  # refuses misspelt ones also where no term takes them
-    terms: list[tuple[float, nn.Module]] = []
+    common: dict[str, Any] = {"ignore_index": ignore_index, "sync": sync, "check_labels": check_labels}
+    terms: list[tuple[float, Loss]] = []
     for term in parse_loss(spec):
         if term.kind == "hand-made":
-            terms.append((term.weight, _hand_made(term.name, ignore_index, class_counts, sync)))
+            terms.append((term.weight, _hand_made(term.name, class_counts, common)))
             continue
         surrogate = term.surrogate(searched)
         own = surrogate.conventions
@@ -115,12 +120,11 @@ def build_loss(
         elif term.kind == "published":
             own = own.replace(**changes)
         surrogate = surrogate.model_copy(update={"conventions": own})
-        loss = SurrogateLoss(surrogate, ignore_index=ignore_index, has_background=has_background, sync=sync)
-        terms.append((term.weight, loss))
+        terms.append((term.weight, SurrogateLoss(surrogate, has_background=has_background, **common)))
     return terms[0][1] if len(terms) == 1 and terms[0][0] == 1 else WeightedSumLoss(terms)
 
 
-def _hand_made(name: str, ignore_index: int | None, class_counts: Sequence[int] | None, sync: bool) -> nn.Module:
+def _hand_made(name: str, class_counts: Sequence[int] | None, common: Mapping[str, Any]) -> Loss:
     if name.startswith("wce") and class_counts is None:
         raise InputError(
             f"the loss '{name}' weighs classes by their frequency", cure="give class_counts, the pixels of each class"
@@ -128,7 +132,7 @@ def _hand_made(name: str, ignore_index: int | None, class_counts: Sequence[int] 
     kind, options = _HAND_MADE[name]
     if name.startswith("wce"):
         options = {**options, "class_counts": class_counts}
-    return kind(ignore_index, **options, sync=sync)
+    return kind(**options, **common)
 
 
 def loss_content(spec: str, searched: Mapping[str, str] | None = None) -> list[Any]:

@@ -165,7 +165,7 @@ def library(y: Array) -> Any:
 
 def _affine(constant: float, factor: float, x: Array, out: Array | None = None) -> Array:
     """Return constant + factor x; torch needs one pass over memory for it, and `out` lends it that memory."""
-    if library(x).__name__ == "torch":
+    if type(x).__name__ in ("Tensor", "Parameter"):  # no array of numpy, and none that torch traces code with
         return library(x).add(_constant(constant, x.dtype, x.device), x, alpha=factor, out=out)
     return constant + factor * x
 
@@ -174,7 +174,8 @@ def _affine(constant: float, factor: float, x: Array, out: Array | None = None) 
 def _constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     import torch
 
-    return torch.tensor(value, dtype=dtype, device=device)
+    with torch.inference_mode(False):  # it may be used in training afterwards
+        return torch.tensor(value, dtype=dtype, device=device)
 
 
 def _with_autograd(curve: Curve, y: Tensor) -> Tensor:

@@ -26,7 +26,6 @@ from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 """
 
-
 NAMES = f"""\
 Array = Sums = CurvePair = Any
 Conventions = SimpleNamespace
@@ -34,7 +33,6 @@ STEEP = {curves.STEEP!r}  # the least divisor of a slope
 
 
 """
-
 
 # What kernels and searches need of these classes, and an exported loss does not.
 _LEFT_OUT = {

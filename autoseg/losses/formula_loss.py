@@ -8,15 +8,14 @@ that a training that diverged is noticed.
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from autoseg.losses.basis import curve_of, linear_form
-from autoseg.losses.batch import check_batch, ranks, sum_over_ranks
+from autoseg.losses.batch import Loss, precise, ranks, sum_over_ranks
 from autoseg.losses.curves import Curve
 from autoseg.losses.kernels.boundary import BoundaryKernel
 from autoseg.losses.kernels.device_boundary import CURVES, BoundaryStats
@@ -26,7 +25,6 @@ from autoseg.losses.kernels.tables import ROW, Shaped, table
 from autoseg.losses.labels import NO_VOID, Labels
 from autoseg.metrics import formula as formulas
 from autoseg.metrics.conventions import Conventions
-from autoseg.metrics.counts import check_ignore_index
 from autoseg.metrics.formula import Formula
 
 T = TypeVar("T")
@@ -35,7 +33,7 @@ BOUNDARY = ("matched_pred", "pred", "matched_target", "target")
 """The sums of BF1, in the order of its kernels."""
 
 
-class FormulaLoss(torch.nn.Module):
+class FormulaLoss(Loss):
     """1 - the score of a formula on probabilities: `loss(logits, target)`.
 
     Args:
@@ -43,10 +41,7 @@ class FormulaLoss(torch.nn.Module):
         operands: the names of the curves of each operator's operands; None: no curve.
         curves: the curves by name; pieces: of how many pieces, at most, each is.
         conventions: what the formula leaves open; `absent` must be given.
-        ignore_index: the label of void pixels; None: there are none.
-        sync, group: take the sums over the batches of all processes, see `autoseg.losses.batch`.
-        check_labels: check the labels of every batch on a GPU too, which waits for it; else a label that is no class's
-            makes the loss NaN there.
+        ignore_index, sync, group, check_labels: see `autoseg.losses.batch.Loss`.
     """
 
     tables: Tensor
@@ -65,10 +60,8 @@ class FormulaLoss(torch.nn.Module):
         group: Any = None,
         check_labels: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(ignore_index, sync=sync, group=group, check_labels=check_labels)
         self.formula, self.conventions = formula, conventions
-        self.ignore_index = check_ignore_index(ignore_index)
-        self.sync, self.group, self.check_labels = sync, group, check_labels
         self.operands, self.curves = dict(operands), dict(curves)
         ends = {name: (curve.start, curve.end) for name, curve in curves.items()}
         self.form = linear_form(formula, operands, ends, conventions)
@@ -87,51 +80,46 @@ class FormulaLoss(torch.nn.Module):
         # `.half()` of a network with a loss inside moves the curves, but does not round them.
         return super()._apply(lambda x: x.to(fn(x).device), recurse)
 
-    def forward(self, logits: Tensor, target: Tensor | Labels) -> Tensor:
-        """Return 1 - the soft metric of a batch, in float32 (float64, if the logits are)."""
-        logits, labels = check_batch(logits, target)
-        if self.check_labels:
-            labels.checked(logits.shape[1], self.ignore_index)
-        if self.tables.device != logits.device:
-            self.to(logits.device)
-        kind = torch.promote_types(logits.dtype, torch.float32)
-        with torch.autocast(logits.device.type, enabled=False):
-            if self.form is None and not self.boundary:
-                return self._formula_loss(logits.to(kind), labels)
-            if not labels.eager:
-                stats = self._boundary_stats(logits, labels) if self.boundary else self._region_stats(logits, labels)
-                return self._loss_of_stats(stats).to(kind)
-            logits = logits.to(kind)
-            if logits.requires_grad and torch.is_grad_enabled():
-                return _KernelLoss.apply(logits, labels, self)
-            return self._loss_of_stats(self._kernel(logits, labels, False).stats).to(kind)
+    def loss(self, logits: Tensor, labels: Labels) -> Tensor:
+        """Return 1 - the soft metric of a batch."""
+        if self.form is None and not self.boundary:
+            return self._formula_loss(precise(logits), labels)
+        if not labels.eager:
+            stats = self._boundary_stats(logits, labels) if self.boundary else self._region_stats(logits, labels)
+            return self._loss_of_stats(stats).to(torch.promote_types(logits.dtype, torch.float32))
+        logits = precise(logits)
+        if logits.requires_grad and torch.is_grad_enabled():
+            return _KernelLoss.apply(logits, labels, self)
+        return self._loss_of_stats(self._kernel(logits, labels, False).stats).to(logits.dtype)
 
     def _loss_of_stats(self, stats: Tensor) -> Tensor:
         """Return the loss of what a kernel counted, with autograd."""
-        *sums, present = (self.coefficients @ stats.flatten(0, -2)).unbind(0)
-        return self._loss(dict(zip(self.form.names if self.form else BOUNDARY, sums, strict=True)), present)
+        return self._loss(self.form.names if self.form else BOUNDARY, self.coefficients @ stats.flatten(0, -2))
 
-    def _loss(self, sums: Mapping[str, Tensor], present: Tensor) -> Tensor:
-        """Return the loss of this process's sums, each (C,); `present` is greater than 0 for classes in the batch."""
-        values = torch.stack([*sums.values(), present]).double()
+    def _loss(self, names: Iterable[str], sums: Tensor) -> Tensor:
+        """Return the loss of this process's sums, a row of (C,) for each name, in float64.
+
+        The last row has no name: it is greater than 0 for classes in the batch.
+        """
         if ranks(self.sync, self.group) > 1:
-            values = sum_over_ranks(values, self.group)
-        *each, present = values.unbind(0)
+            sums = sum_over_ranks(sums, self.group)
+        *each, present = sums.unbind(0)
         counted = present > 0 if self.conventions.absent == "skip" else None
-        score = self.formula.score(dict(zip(sums, each, strict=True)), self.conventions, counted)
+        score = self.formula.score(dict(zip(names, each, strict=True)), self.conventions, counted)
         # Logits that are not finite, and bad labels, make sums that are not finite. The loss must not be finite either.
-        return torch.where(values.detach().sum().abs() < math.inf, 1 - score, math.nan)
+        return 1 - score + 0 * sums.detach().sum()
 
     def _formula_loss(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return the loss by the formula as it is written."""
         classes = logits.shape[1]
         known = labels.known(classes, self.ignore_index)
-        y_hat, y = logits.softmax(1), formulas.one_hot(known, classes, None).to(logits.dtype)
+        y_hat, y = logits.softmax(1), formulas.one_hot(known, classes, None, logits.dtype)
         shaped: Mapping[str, Any] = self.curves
         if not labels.eager:
             shaped = {name: functools.partial(_shaped, rows) for name, rows in zip(shaped, self.tables, strict=True)}
         sums = self.formula.sum_maps(y_hat, y, y.sum(1, keepdim=True), self.conventions, self._pairs(shaped))
-        loss = self._loss(sums, sums["target"] if "target" in sums else y.sum((0, 2, 3)))
+        present = sums["target"] if "target" in sums else y.sum((0, 2, 3))
+        loss = self._loss(sums, torch.stack([*sums.values(), present]).double())
         return labels.poison(loss, classes, self.ignore_index).to(logits.dtype)
 
     def _pairs(self, curves: Mapping[str, T]) -> dict[str, tuple[T | None, T | None]]:

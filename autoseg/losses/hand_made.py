@@ -13,44 +13,39 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from autoseg.errors import InputError, unknown
-from autoseg.losses.batch import check_batch, ranks, sum_over_ranks
-from autoseg.losses.curves import as_numbers
-from autoseg.metrics import formula
-from autoseg.metrics.counts import check_ignore_index, edges
+from autoseg.losses.batch import Loss, precise, ranks
+from autoseg.losses.curves import Curve, Piece, as_numbers
+from autoseg.losses.formula_loss import FormulaLoss
+from autoseg.losses.kernels.similarity import Dissimilarity
+from autoseg.losses.labels import Labels
+from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.formula import Formula, ratio
 
 
-class _Loss(nn.Module):
-    """A loss that `loss` computes from checked logits and labels, in which void is C."""
+class _HandMade(Loss):
+    """A loss that `of_labels` computes from logits in float32 or float64, and labels in int64, with C for void."""
 
-    def __init__(self, ignore_index: int | None = 255, *, sync: bool = False, group: Any = None) -> None:
-        super().__init__()
-        self.ignore_index = check_ignore_index(ignore_index)
-        self.sync, self.group = sync, group
+    def loss(self, logits: Tensor, labels: Labels) -> Tensor:
+        """Return the loss; NaN, if it is on a GPU and a label is no class's."""
+        classes = logits.shape[1]
+        value = self.of_labels(precise(logits), labels.known(classes, self.ignore_index), labels)
+        return labels.poison(value, classes, self.ignore_index)
 
-    def extra_repr(self) -> str:
-        """Describe the loss in one line."""
-        return f"ignore_index={self.ignore_index}, sync={self.sync}"
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of a batch, computed in float32 (float64, if the logits are)."""
-        logits, labels = check_batch(logits, target)
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        with torch.autocast(logits.device.type, enabled=False):
-            return self.loss(logits, labels.known(logits.shape[1], self.ignore_index))
-
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
+        """Return the loss."""
         raise NotImplementedError
 
 
-class _PixelLoss(_Loss):
+class _PixelLoss(_HandMade):
     """A loss that is a mean over pixels.
 
     Args:
         mean_over: "valid": the mean over pixels with a label. "all": the sum over those, divided by the number of all
             pixels, void and padding included, as mmsegmentation does, on which the release is built.
+        ignore_index, common: see `autoseg.losses.batch.Loss`.
     """
 
     def __init__(
@@ -58,10 +53,9 @@ class _PixelLoss(_Loss):
         ignore_index: int | None = 255,
         *,
         mean_over: Literal["valid", "all"] = "valid",
-        sync: bool = False,
-        group: Any = None,
+        **common: Any,
     ) -> None:
-        super().__init__(ignore_index, sync=sync, group=group)
+        super().__init__(ignore_index, **common)
         if mean_over not in ("valid", "all"):
             raise unknown("choice", str(mean_over), ["valid", "all"], where="mean_over")
         self.mean_over = mean_over
@@ -98,29 +92,25 @@ class CrossEntropyLoss(_PixelLoss):
         *,
         class_counts: Sequence[int] | None = None,
         mean_over: Literal["valid", "all"] = "valid",
-        sync: bool = False,
-        group: Any = None,
+        **common: Any,
     ) -> None:
-        super().__init__(ignore_index, mean_over=mean_over, sync=sync, group=group)
+        super().__init__(ignore_index, mean_over=mean_over, **common)
         self.weight: Tensor | None
         weight = None if class_counts is None else _inverse_frequencies(class_counts)
         self.register_buffer("weight", weight, persistent=False)
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
         """Return sum w_y CE over valid pixels, divided by their sum of w_y or by the number of all pixels."""
         classes = logits.shape[1]
-        weight = None
-        if self.weight is not None:
-            if len(self.weight) != classes:
-                raise InputError(
-                    f"has {len(self.weight)} numbers",
-                    where="class_counts",
-                    expected=f"one for each of {classes} classes",
-                )
-            weight = self.weight.to(logits)
-        total = F.cross_entropy(logits, labels, weight, ignore_index=classes, reduction="sum")
-        areas = torch.bincount(labels.view(-1), minlength=classes + 1)[:classes]
-        return self._mean(total, areas.sum() if weight is None else (areas * weight).sum(), labels.numel())
+        if self.weight is None:
+            total = F.cross_entropy(logits, known, ignore_index=classes, reduction="sum")
+            return self._mean(total, (known != classes).sum(), known.numel())
+        if len(self.weight) != classes:
+            expected = f"one for each of {classes} classes"
+            raise InputError(f"has {len(self.weight)} numbers", where="class_counts", expected=expected)
+        weight = self.weight.to(logits.dtype)
+        total = F.cross_entropy(logits, known, weight, ignore_index=classes, reduction="sum")
+        return self._mean(total, F.pad(weight, (0, 1))[known].sum(), known.numel())
 
 
 def _inverse_frequencies(class_counts: Sequence[int]) -> Tensor:
@@ -139,29 +129,12 @@ class DPCELoss(_PixelLoss):
     The map is the distance to the nearest boundary of the target, reverted and scaled by its maximum over the image.
     """
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
         """Return the mean of (1 + closeness) CE."""
         classes = logits.shape[1]
-        pixelwise = F.cross_entropy(logits, labels, ignore_index=classes, reduction="none")
-        weight = 1 + closeness_to_boundary(labels, classes).to(logits)
-        return self._mean((pixelwise * weight).sum(), (labels != classes).sum(), labels.numel())
-
-
-def closeness_to_boundary(labels: Tensor, num_classes: int) -> Tensor:
-    """Return 1 - distance to the nearest boundary / the greatest such distance, per image; 0 without a boundary.
-
-    Void, with which crops are padded, makes no boundary and is left out of the greatest distance.
-    """
-    import numpy as np
-    from scipy.ndimage import distance_transform_edt
-
-    void = labels == num_classes
-    maps = []
-    for edge, valid in zip(edges(labels, num_classes, void).cpu().numpy(), (~void).cpu().numpy(), strict=True):
-        distance = distance_transform_edt(~edge) if edge.any() else np.zeros(edge.shape)
-        greatest = distance[valid].max(initial=0.0)
-        maps.append(np.clip(1 - distance / greatest, 0, 1) if greatest > 0 else edge.astype(float))
-    return torch.from_numpy(np.stack(maps)) if maps else torch.zeros(labels.shape)
+        pixelwise = F.cross_entropy(logits, known, ignore_index=classes, reduction="none")
+        weight = 1 + labels.closeness(classes, self.ignore_index).to(logits.dtype)
+        return self._mean((pixelwise * weight).sum(), (known != classes).sum(), known.numel())
 
 
 class SSIMLoss(_PixelLoss):
@@ -171,93 +144,90 @@ class SSIMLoss(_PixelLoss):
     entropy and IoU; the paper does not say whether it does: write "ce + ssim" for a sum.
     """
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
         """Return 1 - mean SSIM."""
         classes = logits.shape[1]
-        valid = (labels != classes).unsqueeze(1).to(logits.dtype)
-        p = logits.softmax(1) * valid
-        y = formula.one_hot(labels, classes, None).to(logits.dtype)
-        mean_p, mean_y = _blur(p), _blur(y)
-        var_p, var_y = _blur(p * p) - mean_p**2, _blur(y * y) - mean_y**2
-        covariance = _blur(p * y) - mean_p * mean_y
-        c1, c2 = 0.01**2, 0.03**2
-        ssim = ((2 * mean_p * mean_y + c1) * (2 * covariance + c2)) / (
-            (mean_p**2 + mean_y**2 + c1) * (var_p + var_y + c2)
-        )
-        return self._mean(((1 - ssim) * valid).sum(), valid.sum() * classes, labels.numel() * classes)
+        with_gradient = logits.requires_grad and torch.is_grad_enabled()
+        total = Dissimilarity.apply(logits, known, not labels.eager, with_gradient)
+        return self._mean(total, (known != classes).sum() * classes, known.numel() * classes)
 
 
-def _blur(x: Tensor, radius: int = 5, sigma: float = 1.5) -> Tensor:
-    offsets = torch.arange(-radius, radius + 1, dtype=x.dtype, device=x.device)
-    kernel = torch.exp(-(offsets**2) / (2 * sigma**2))
-    kernel = (kernel / kernel.sum()).view(1, 1, 1, -1)
-    planes = x.reshape(-1, 1, *x.shape[2:])
-    planes = F.conv2d(planes, kernel, padding=(0, radius))
-    return F.conv2d(planes, kernel.transpose(2, 3), padding=(radius, 0)).view_as(x)
+def _dice_sums(y_hat: Any, y: Any, ops: Any) -> dict[str, Any]:
+    return {"inter": y_hat * y, "size": ops.AND("size", y_hat, 1.0), "target": y}
 
 
-class DiceLoss(_Loss):
+_DICE = Formula("Dice", _dice_sums, per_class=lambda s: ratio(2 * s["inter"], s["size"] + s["target"]))
+
+
+_SQUARE = Curve([Piece(u0=0, v0=0, a=0, b=1, c=0, d=1)], 0.0, 1.0)  # g(p) = p^2
+
+
+class DiceLoss(FormulaLoss):
     """Dice loss: 1 - the mean over classes in the batch of 2 sum(p y) / (sum p + sum y); squared: sum p^2 (V-Net)."""
 
-    def __init__(
-        self, ignore_index: int | None = 255, *, squared: bool = False, sync: bool = False, group: Any = None
-    ) -> None:
-        super().__init__(ignore_index, sync=sync, group=group)
-        self.squared = squared
-
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return 1 - mean Dice."""
-        classes = logits.shape[1]
-        p, void = logits.softmax(1), labels == classes
-        p = p * (~void).unsqueeze(1).to(p.dtype)
-        true = p.gather(1, labels.masked_fill(void, 0).unsqueeze(1))
-        inter = p.new_zeros(classes + 1).index_add(0, labels.view(-1), true.reshape(-1))[:classes]
-        size = (p * p if self.squared else p).sum((0, 2, 3))
-        area = torch.bincount(labels.view(-1), minlength=classes + 1)[:classes].to(p.dtype)
-        sums = torch.stack([inter, size, area])
-        if ranks(self.sync, self.group) > 1:
-            sums = sum_over_ranks(sums, self.group)
-        inter, size, area = sums
-        dice = 2 * inter / (size + area).clamp(min=1e-8)
-        present = (area > 0).to(p.dtype)
-        return (present * (1 - dice)).sum() / present.sum().clamp(min=1) + 0 * dice.sum()
+    def __init__(self, ignore_index: int | None = 255, *, squared: bool = False, **common: Any) -> None:
+        curves = {"square": _SQUARE} if squared else {}
+        operands = {"size": ("square" if squared else None, None)}
+        super().__init__(_DICE, operands, curves, 1, Conventions(absent="skip"), ignore_index, **common)
 
 
-class ReleasedDiceLoss(_Loss):
+class ReleasedDiceLoss(_HandMade):
     """Dice as in the release (mmsegmentation's): the mean over images and all classes, squared terms, smooth 1.
 
     1 - (2 sum(p y) + 1) / (sum(p^2) + sum(y) + 1). Void is left out of the upper sum only: below, it counts in p, and
     as pixels of the last class in y.
     """
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
         """Return 1 - mean Dice."""
         classes = logits.shape[1]
-        p, valid = logits.softmax(1), (labels != classes).unsqueeze(1)
-        y = F.one_hot(labels.clamp(max=classes - 1), classes).permute(0, 3, 1, 2).to(p.dtype)
-        upper = 2 * (p * y * valid).sum((2, 3)) + 1
-        return 1 - (upper / ((p * p + y).sum((2, 3)) + 1)).mean() if len(p) else p.sum()
+        p, label = logits.softmax(1), known.unsqueeze(1)
+        numbers = torch.arange(classes, device=known.device).view(1, -1, 1, 1)
+        upper = 2 * torch.where(label == numbers, p, 0.0).sum((2, 3)) + 1
+        lower = (p * p).sum((2, 3)) + (label.clamp(max=classes - 1) == numbers).sum((2, 3)) + 1
+        return 1 - (upper / lower).mean() if len(p) else p.sum()
 
 
-class LovaszLoss(_Loss):
+class LovaszLoss(_HandMade):
     """Lovász-softmax (Berman et al. 2018), over the classes in the batch, all images together.
 
     It sorts all pixels of a class. So each process takes its own batch, also with `sync`.
     """
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean over present classes of the Lovász extension of the Jaccard loss of the errors."""
+    def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
+        """Return the mean over present classes of the Lovász extension of the Jaccard loss of the errors |y - p|."""
         classes = logits.shape[1]
-        p = logits.softmax(1).permute(1, 0, 2, 3).reshape(classes, -1)
-        flat = labels.view(-1)
-        valid = flat != classes
-        p, flat = p[:, valid], flat[valid]
-        losses = []
-        for c in flat.unique().tolist():
-            foreground = (flat == c).to(p.dtype)
-            errors, order = (foreground - p[c]).abs().sort(descending=True)
-            hits = foreground[order]
-            missed, extra = hits.cumsum(0), (1 - hits).cumsum(0)
-            jaccard = 1 - (hits.sum() - missed) / (hits.sum() + extra)
-            losses.append(errors @ torch.cat([jaccard[:1], jaccard.diff()]))
-        return torch.stack(losses).mean() if losses else logits[:0].sum()  # 0, but connected
+        numbers = torch.arange(classes, device=known.device)
+        if labels.eager:
+            numbers = numbers[torch.bincount(known.view(-1), minlength=classes + 1)[:classes] > 0]
+        p = logits.softmax(1)
+        p = p[:, numbers] if labels.eager else p
+        slopes, constant, present = _lovasz_slopes(p.detach(), known, numbers, classes)
+        return ((p * slopes).sum() + constant) / present.clamp(min=1)
+
+
+def _lovasz_slopes(p: Tensor, known: Tensor, numbers: Tensor, void: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the derivatives of the sum of Lovász extensions, which is linear where the order of errors stays the same;
+    what is constant in it; and how many classes are present. `numbers` are those of the classes that p is of.
+    """
+    flat, shape = known.view(-1), (p.shape[1], len(p), *p.shape[2:])
+    y = flat == numbers.unsqueeze(1)
+    errors = p.transpose(0, 1).reshape(y.shape)
+    errors = torch.where(y, 1 - errors, errors).masked_fill_(flat == void, -1.0)  # void comes last
+    order = errors.sort(1, descending=True).indices
+    del errors
+    hits, area = y.gather(1, order), y.sum(1, keepdim=True)
+    # Along the order: `left` is how many hits are left. The union of those and of all errors so far is k + left.
+    left = hits.cumsum(1, dtype=torch.int32).neg_().add_(area)
+    k = torch.arange(1, len(flat) + 1, dtype=left.dtype, device=p.device)
+    # The Jaccard loss, 1 - left / union, rises by 1 / union with a hit, else by left / (union (union - 1)).
+    rise = (left + (k - 1).to(p.dtype)).clamp_(min=1)
+    rise = torch.div(left, rise, out=rise).masked_fill_(hits, 1.0).div_(left.add_(k))
+    del hits, left
+    slopes = torch.empty_like(rise).scatter_(1, order, rise)
+    del rise, order
+    present = (area > 0).to(p.dtype)
+    slopes.mul_(present).masked_fill_(flat == void, 0.0)
+    constant = torch.where(y, slopes, 0.0).sum()
+    slopes = torch.where(y, -slopes, slopes)
+    return slopes.view(shape).transpose(0, 1), constant, present.sum()

@@ -14,17 +14,13 @@ import torch
 from torch import Tensor
 
 from autoseg.losses.kernels import device_labels
+from autoseg.losses.kernels.device import eager_on_cpu
 from autoseg.metrics import counts
 from autoseg.metrics.conventions import Conventions
 
 NO_VOID = -(2**40)  # a number that is no label
 
 Made = TypeVar("Made")
-
-
-def eager_on_cpu(x: Tensor) -> bool:
-    """Return whether code may look at the values of a tensor: it is not on a GPU, nor traced by a compiler."""
-    return x.device.type == "cpu" and type(x) in (Tensor, torch.nn.Parameter) and not torch.compiler.is_compiling()
 
 
 def _once(make: Callable[..., Made]) -> Callable[..., Made]:
@@ -56,6 +52,11 @@ class Labels:
         self.target = target
         self.eager = eager_on_cpu(target)
         self._made: dict[Any, Any] = {}
+
+    @_once
+    def split(self, images: int) -> list[Labels]:
+        """Return the labels of groups of so many images."""
+        return [Labels(part) for part in self.target.split(images)]
 
     @_once
     def checked(self, classes: int, void: int | None) -> Tensor:
@@ -136,27 +137,29 @@ class Labels:
 class LabelWatch:
     """Remembers the least and the greatest label of many batches on their device, without waiting for it.
 
-    >>> watch = LabelWatch(num_classes=21)
-    >>> watch.see(torch.tensor([[[0, 21]]]))
+    >>> watch = LabelWatch(void=255)
+    >>> watch.see(torch.tensor([[[0, 21, 255]]]), num_classes=21)
     >>> watch.check()
     Traceback (most recent call last):
     autoseg.errors.InputError: target: holds labels 21; expected 0..20 or 255 (void).
     """
 
-    def __init__(self, num_classes: int, ignore_index: int | None = 255) -> None:
-        self.num_classes, self.ignore_index = num_classes, ignore_index
+    def __init__(self, void: int | None = 255) -> None:
+        self.void = void
+        self.num_classes = 2
         self.extremes: Tensor | None = None
 
-    def see(self, target: Tensor) -> None:
-        """Take in the labels of a batch."""
+    def see(self, target: Tensor, num_classes: int) -> None:
+        """Take in the labels of a batch, for logits of so many classes (1: two of them)."""
+        self.num_classes = max(num_classes, 2)
         labels = target.long()
-        if self.ignore_index is not None:
-            labels = labels.masked_fill(labels == self.ignore_index, 0)
-        extremes = torch.stack(torch.aminmax(labels)) if labels.numel() else labels.new_zeros(2)
-        both = extremes if self.extremes is None else torch.cat([self.extremes, extremes])
-        self.extremes = torch.stack(torch.aminmax(both))
+        if self.void is not None:
+            labels = labels.masked_fill(labels == self.void, 0)
+        if labels.numel():
+            both = [*torch.aminmax(labels), *(() if self.extremes is None else self.extremes)]
+            self.extremes = torch.stack(torch.aminmax(torch.stack(both)))
 
     def check(self) -> None:
         """Say what is wrong with the labels seen, as an InputError. Waits for the device."""
         if self.extremes is not None:
-            counts.label_map(self.extremes.view(1, 1, -1), self.num_classes, self.ignore_index, "target")
+            counts.label_map(self.extremes.view(1, 1, -1), self.num_classes, self.void, "target")

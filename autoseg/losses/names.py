@@ -12,14 +12,12 @@ from autoseg.losses.published import PUBLISHED, naive, published
 from autoseg.losses.surrogate import Surrogate
 from autoseg.metrics import formula
 
-Kind = Literal["hand-made", "naive", "published", "searched", "file"]
-
+TermKind = Literal["hand-made", "naive", "published", "searched", "file"]
 
 HAND_MADE = (
     *("ce", "wce", "dpce", "ssim", "dice", "dice-squared", "lovasz"),
     *("ce-release", "wce-release", "dpce-release", "ssim-release", "dice-release"),
 )
-
 
 _TERM = re.compile(r"^(?:(?P<weight>[-+0-9.eE]+)\s*\*\s*)?(?P<name>\S.*)$")
 
@@ -28,7 +26,7 @@ class Term(NamedTuple):
     """One term of a loss: `weight` times the loss of that kind and name (a file's name is its path)."""
 
     weight: float
-    kind: Kind
+    kind: TermKind
     name: str
 
     @property
@@ -79,10 +77,10 @@ def parse_loss(spec: str, *, bare: Literal["hand-made", "published"] = "hand-mad
     return terms
 
 
-def _kind_and_name(text: str, bare: str) -> tuple[Kind, str]:
+def _kind_and_name(text: str, bare: str) -> tuple[TermKind, str]:
     kind, colon, name = text.partition(":")
     if colon and kind.lower() in ("naive", "published", "searched"):
-        return cast(Kind, kind.lower()), name
+        return cast(TermKind, kind.lower()), name
     if text.lower() in HAND_MADE:
         return "hand-made", text.lower()
     if text.endswith(".json"):

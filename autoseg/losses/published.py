@@ -12,9 +12,7 @@ _PAPER_IOU = [
     *(0.354609758, 0.267221928, 0.560551465, 0.435290039, 0.565432191, 0.601448298),
 ]
 
-
 _MACC = [0.021453928, 0.73905742, 0.41163361, 0.79865617, 0.91986191, 0.95041156]
-
 
 _PUBLISHED: dict[str, tuple[str, list[float], str]] = {
     "mIoU": (
@@ -46,7 +44,6 @@ _PUBLISHED: dict[str, tuple[str, list[float], str]] = {
     "mAcc": ("mAcc", _MACC, "the release"),
     "gAcc": ("gAcc", [0.221453928, *_MACC[1:]], "the release's log (its config has mAcc's u1)"),
 }
-
 
 PUBLISHED: tuple[str, ...] = tuple(_PUBLISHED)
 

@@ -9,8 +9,6 @@ from autoseg.losses.names import parse_loss
 from autoseg.losses.surrogate import Surrogate
 
 Terms = list[tuple[float, Surrogate]]
-
-
 _WIDTH, _HEIGHT = 41, 17
 
 

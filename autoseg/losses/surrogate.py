@@ -13,7 +13,7 @@ from autoseg.files import Document
 from autoseg.losses.curves import CurveSpace, as_numbers
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions
-from autoseg.metrics.formula import Layout
+from autoseg.metrics.formula import CurveLayout
 
 
 class Surrogate(Document):
@@ -134,7 +134,7 @@ class Surrogate(Document):
 
 def curve_space(
     metric: str, family: str, layout: str | None, pieces: int | None, monotone: bool, truth_table: bool
-) -> tuple[str, Layout, CurveSpace]:
+) -> tuple[str, CurveLayout, CurveSpace]:
     """Return the name of the layout, the layout, and the space of each of its curves, for a metric."""
     found = formula.get(metric)
     arrangement = found.layout(layout)

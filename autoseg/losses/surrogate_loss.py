@@ -24,17 +24,14 @@ class SurrogateLoss(FormulaLoss):
         family: "bezier" or "linear"; pieces: how many pieces a curve has (2 and 5 by default).
         layout: which operand has which curve; for BF1 "release" (the default: four curves of one piece) or "paper".
         monotone, truth_table: the two constraints; the paper's ablation drops them.
-        ignore_index: the label of void pixels; None: there are none.
         tolerance, boundary_radius, mask_void: see `autoseg.metrics.conventions.Conventions`.
         drop_background: leave class 0 out of BIoU's band and of BF1's mean; None: as the release's losses do (BIoU's
             does, BF1's does not, though both metrics do).
         has_background: whether class 0 of the data is a background. If not, it is never left out.
         absent: what the mean does with classes absent from the batch, "skip" or "zero"; None: as the release does (zero
             for mIoU, BIoU and mAcc, skip for the others).
-        sync: in distributed training, take the sums over the batches of all ranks (of the process group `group`). The
-            gradient is scaled so that averaging over ranks, as DistributedDataParallel does, gives that of the whole.
-        check_labels: check the labels of every batch on a GPU too, which waits for it. Else a label that is no class's
-            makes the loss NaN there; on a CPU labels are always checked.
+        ignore_index, sync, group, check_labels: see `autoseg.losses.batch.Loss`; with `sync` the sums run over all
+            ranks' batches.
 
     `logits` are (N, C, H, W); with C = 1 the loss is binary, with the classes 1 - p and p, p = sigmoid(logit). `target`
     is (N, H, W) of integer labels. Computes in float32 (or float64, if the logits are), under autocast too.
@@ -119,9 +116,16 @@ class SurrogateLoss(FormulaLoss):
         ignore_index: int | None = 255,
         has_background: bool = True,
         sync: bool = False,
+        check_labels: bool = False,
     ) -> SurrogateLoss:
         """Return the loss that a `surrogate.json` describes; `has_background` is said of the data it is used on."""
-        return cls(Surrogate.load(path), ignore_index=ignore_index, has_background=has_background, sync=sync)
+        return cls(
+            Surrogate.load(path),
+            ignore_index=ignore_index,
+            has_background=has_background,
+            sync=sync,
+            check_labels=check_labels,
+        )
 
     @classmethod
     def published(

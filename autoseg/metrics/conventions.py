@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BeforeValidator, Field, StrictBool
 
-from autoseg.errors import InputError, unknown
+from autoseg.errors import unknown, whole_number
 from autoseg.files import Part, parse
 
 Absent = Literal["skip", "zero"]
-
-
-def whole_number(value: Any, name: str = "", unit: str = "", least: int | None = 0) -> int:
-    """Return a whole number, numpy's too, not below `least`; anything else is an InputError."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool | np.bool_) or (least is not None and number < least):
-        bound = "" if least is None else f", {least} or more"
-        expected = f"a whole number{' ' + unit if unit else ''}{bound}"
-        raise InputError(f"found {value!r}", where=name, expected=expected)
-    return number
-
-
 Pixels = Annotated[int, Field(ge=0), BeforeValidator(lambda value: whole_number(value, unit="of pixels"))]
 
 

@@ -16,18 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autoseg.errors import InputError
-from autoseg.metrics.conventions import Conventions, whole_number
+from autoseg.errors import InputError, whole_number
+from autoseg.metrics.conventions import Conventions
 
 Labels = Any  # numpy array, torch tensor, or what numpy turns into one
-
-
 Counts = dict[str, Tensor]
-
-
 BITS = 32  # classes dilated at once
-
-
 LABELS = "integer class labels"
 
 

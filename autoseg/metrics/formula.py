@@ -20,12 +20,11 @@ from autoseg.errors import InputError, unknown
 from autoseg.metrics.conventions import Absent, Conventions
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
 Sums = Mapping[str, "Tensor"]
-
-
 CurvePair = tuple["Callable[[Tensor], Tensor] | None", "Callable[[Tensor], Tensor] | None"]
 """The curves of an operator's two operands; None: no curve."""
 
@@ -109,15 +108,12 @@ def ratio(numerator: Tensor, denominator: Tensor, empty: float = math.nan) -> Te
 
     NaN, the default, means that a class cannot be measured; the mean over classes leaves it out or counts it as 0.
     """
-    import torch
-
-    some = denominator.abs() > 1e-8
-    quotient = numerator / torch.where(some, denominator, torch.ones_like(denominator))
-    return torch.where(some, quotient, torch.full_like(quotient, empty))
+    none = denominator.abs() <= 1e-8
+    return (numerator / denominator.masked_fill(none, 1.0)).masked_fill(none, empty)
 
 
 @dataclass(frozen=True)
-class Layout:
+class CurveLayout:
     """Which curve shapes each operand of each operator: operator -> (curve of a, curve of b); None is no curve."""
 
     operands: Mapping[str, tuple[str | None, str | None]]
@@ -172,7 +168,7 @@ class Formula:
     drops_background: bool = False
     absent_in_loss: Absent = "skip"
     drop_background_in_loss: bool = True
-    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    layouts: Mapping[str, CurveLayout] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Callable[..., Formula], tuple[Any, ...]]:
         if _REGISTRY.get(self.name.lower()) is self:
@@ -185,8 +181,8 @@ class Formula:
         return any(self is one for one in _SIX)
 
     @property
-    def operators(self) -> tuple[str, ...]:
-        """The names of the logical operators, in the order in which the formula uses them."""
+    def operators(self) -> dict[str, Literal["AND", "OR"]]:
+        """The logical operators by name, in the order in which the formula uses them, and the kind of each."""
         trace, one = _Trace(), np.ones((1, 1, 1, 1))
         try:
             self.sums(one, one, trace)
@@ -194,11 +190,14 @@ class Formula:
             raise InputError(
                 f"the sums cannot be traced ({error})", where=self.name, expected="arithmetic and `ops` only"
             ) from error
-        return tuple(dict.fromkeys(trace.names))
+        return trace.operators
 
-    def layout(self, name: str | None = None) -> Layout:
+    def layout(self, name: str | None = None) -> CurveLayout:
         """Return a layout by name, or the default one."""
-        layouts = {**self.layouts, "paper": Layout({operator: (operator, operator) for operator in self.operators})}
+        layouts = {
+            **self.layouts,
+            "paper": CurveLayout({operator: (operator, operator) for operator in self.operators}),
+        }
         if name is None:
             name = next(iter(layouts))
         if name not in layouts:
@@ -240,10 +239,10 @@ class Formula:
         import torch
 
         values = self.per_class(sums)
-        measured = ~torch.isnan(values)
+        measured = values == values  # not NaN
         if present is not None:
             measured = measured & present
-        values = torch.where(measured, values, torch.zeros_like(values))
+        values = values.masked_fill(~measured, 0.0)
         weight = torch.ones_like(values) if self.weight is None else self.weight(sums)
         if conventions.absent != "zero":
             weight = weight * measured
@@ -272,17 +271,19 @@ class Formula:
 
 
 class _Trace(Ops):
-    """Writes down the names of the operators that a formula uses."""
+    """Writes down the operators that a formula uses."""
 
     def __init__(self) -> None:
         super().__init__(Conventions())
-        self.names: list[str] = []
+        self.operators: dict[str, Literal["AND", "OR"]] = {}
 
     def AND(self, name: str, a: Any, b: Any) -> Any:
-        self.names.append(name)
+        self.operators.setdefault(name, "AND")
         return a * b
 
-    OR = AND
+    def OR(self, name: str, a: Any, b: Any) -> Any:
+        self.operators.setdefault(name, "OR")
+        return a * b
 
     def min_pool(self, x: Any, radius: int = 1) -> Any:
         return x
@@ -297,15 +298,17 @@ class _Trace(Ops):
         return y
 
 
-def one_hot(labels: Tensor, num_classes: int, ignore_index: int | None = 255) -> Tensor:
-    """Return (N, C, H, W) float64 maps, 1 where the label is c; all 0 where the pixel is void."""
+def one_hot(
+    labels: Tensor, num_classes: int, ignore_index: int | None = 255, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Return (N, C, H, W) maps, float64 if nothing is said, 1 where the label is c; all 0 where the pixel is void."""
     import torch
 
     classes = torch.arange(num_classes, device=labels.device).view(1, -1, 1, 1)
     y = labels.unsqueeze(1) == classes
     if ignore_index is not None:
         y = y & (labels != ignore_index).unsqueeze(1)
-    return y.double()
+    return y.to(dtype or torch.float64)
 
 
 _REGISTRY: dict[str, Formula] = {}
@@ -388,19 +391,10 @@ def _frequency(s: Sums) -> Tensor:
 
 
 gAcc = register(Formula("gAcc", _accuracy, _accuracy_score, weight=_frequency))  # eq. 1
-
-
 mAcc = register(Formula("mAcc", _accuracy, _accuracy_score, absent_in_loss="zero"))  # eq. 2
-
-
 mIoU = register(Formula("mIoU", _overlap, _iou_score, absent_in_loss="zero"))  # eq. 3
-
-
 FWIoU = register(Formula("FWIoU", _overlap, _iou_score, weight=_frequency))  # eq. 4
-
-
 BIoU = register(Formula("BIoU", _boundary_overlap, _iou_score, absent_in_loss="zero"))  # eq. 5
-
 
 BF1 = register(  # eq. 6
     Formula(
@@ -412,7 +406,7 @@ BF1 = register(  # eq. 6
         drop_background_in_loss=False,
         layouts={
             # The authors' release: a curve of one piece for each operand of the edge's AND and OR, then plain products.
-            "release": Layout(
+            "release": CurveLayout(
                 {"edge.AND": ("g1", "g2"), "edge.OR": ("g3", "g4"), "precision": (None, None), "recall": (None, None)},
                 pieces=1,
             )
@@ -420,8 +414,5 @@ BF1 = register(  # eq. 6
     )
 )
 
-
 _SIX = (gAcc, mAcc, mIoU, FWIoU, BIoU, BF1)
-
-
 METRICS: tuple[str, ...] = ("mIoU", "FWIoU", "BIoU", "BF1", "mAcc", "gAcc")  # in the order of the paper's tables

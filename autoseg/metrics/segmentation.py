@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autoseg.errors import InputError
+from autoseg.errors import InputError, whole_number
 from autoseg.metrics import formula
-from autoseg.metrics.conventions import Absent, Conventions, named_conventions, whole_number
+from autoseg.metrics.conventions import Absent, Conventions, named_conventions
 from autoseg.metrics.counts import Counts, Labels, check_ignore_index, count, kernel_sums, label_map
 from autoseg.metrics.formula import METRICS, Formula
 

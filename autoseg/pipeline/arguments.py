@@ -1,6 +1,6 @@
 """The arguments of every command that the pipeline runs, quoted for the shell.
 
-A job has just those that its result depends on, so that Snakemake runs it again when one of them changes.
+A job has only those that its result depends on: Snakemake runs it again when one of them changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from autoseg.files import checksum
+from autoseg.files import checksum, fingerprint
 from autoseg.losses.names import searches_of
 from autoseg.metrics.conventions import Conventions
 from autoseg.pipeline.config import Pipeline
@@ -23,6 +23,8 @@ from autoseg.pipeline.layout import Layout
 from autoseg.pipeline.outputs import Figure, GalleryFigure, Run
 from autoseg.pipeline.sections import Proxy, Retraining
 from autoseg.search.space import decisive, self_contained
+from autoseg.training.augmentation import pipeline_identity
+from autoseg.training.names import network_identity
 from autoseg.training.settings import Training
 
 
@@ -66,9 +68,27 @@ def as_argument(part: BaseModel, **options: Any) -> str:
     return json.dumps(part.model_dump(mode="json", **options), ensure_ascii=False)
 
 
+def content_of(how: Proxy | Retraining) -> str | None:
+    """Return what stands behind the names that a training is told: a name may come to mean another file.
+
+    Those are weights, a checkpoint, somebody's own network (its source) and augmentation. None: all is in the names.
+    """
+    files = [_checksum(path) for path in (how.weights, how.checkpoint)]
+    network = network_identity(how.network)
+    augmentation = how.training.model_dump().get("augmentation")
+    others = [fingerprint(network) if network else None]
+    others += [fingerprint(pipeline_identity(augmentation)) if augmentation else None]
+    return " ".join(part for part in (*files, *others) if part) or None
+
+
+def network_arguments(how: Proxy | Retraining) -> list[str]:
+    """Return what names a network and its weights, as the words of a command."""
+    words = flags({"network": how.network, "weights": how.weights})
+    return shlex.split(f"{words} {options(how.network_options, '--network-option')}")
+
+
 @cache
-def weights_checksum(path: str | None) -> str | None:
-    """Return the checksum of a file of weights: a name may come to mean another file."""
+def _checksum(path: str | None) -> str | None:
     return checksum(path) if path and os.path.isfile(path) else None
 
 
@@ -81,8 +101,8 @@ class Arguments:
 
     @cached_property
     def machine(self) -> str:
-        """How and where a training runs, which changes no result."""
-        return options({"device": self.pipeline.device, "workers": self.pipeline.workers})
+        """How a training uses the machine, which changes no result."""
+        return options({"device": self.pipeline.device, "loaders": self.pipeline.loaders})
 
     @cached_property
     def machine_of_trials(self) -> str:
@@ -108,23 +128,25 @@ class Arguments:
 
     @cached_property
     def ask(self) -> dict[str, str]:
-        """Those settings that decide a search's proposals, by its name; the number of steps may be none of them."""
+        """The settings that decide the proposals of a search, by its name; the number of steps often does not."""
         return {name: as_argument(decisive(self.pipeline.search(name))) for name in self.pipeline.searches}
 
     @cached_property
     def trials(self) -> dict[str, dict[str, str | None]]:
-        """The arguments of the trials of a search, by its name, and the checksum of the weights they start from."""
+        """The arguments of the trials of a search, by its name, and what stands behind the names in them."""
         found: dict[str, dict[str, str | None]] = {}
         for name, plan in self.pipeline.searches.items():
             proxy, settings = self.pipeline.proxies[plan.proxy], self.pipeline.proxy_training(name)
             task = self._task(plan.dataset, proxy, settings, self.pipeline.search(name).conventions)
+            if proxy.checkpoint:
+                task += f" {flags({'checkpoint': proxy.checkpoint})}"
             if in_loss := options(self.pipeline.search(name).loss_conventions.changes, "--loss-convention"):
                 task += f" {in_loss}"
             if (seed := self.pipeline.hold_out_seed(name)) is not None:
                 task += f" {flags({'split': self.layout.split(plan.dataset, seed)})}"
             found[name] = {
                 "arguments": f"{shlex.quote(self.layout.search(name))} {task}",
-                "weights": weights_checksum(proxy.weights),
+                "weights": content_of(proxy),
             }
         return found
 
@@ -132,8 +154,9 @@ class Arguments:
         """Return the arguments of `autoseg train`: its loss, and what it trains on."""
         wanted = self.pipeline.runs[run]
         searched = {name: self.layout.surrogate(name) for name in searches_of(wanted.loss)}
-        source = self.pipeline.retrainings[wanted.retraining].source
-        return f"{flags({'loss': wanted.loss, 'searched': searched, 'source': source})} {self._run_task(wanted)}"
+        how = self.pipeline.retrainings[wanted.retraining]
+        own = {"loss": wanted.loss, "searched": searched, "source": how.source, "checkpoint": how.checkpoint}
+        return f"{flags(own)} {self._run_task(wanted)}"
 
     def evaluate(self, run: str) -> str:
         """Return the arguments of `autoseg evaluate`."""
@@ -146,9 +169,9 @@ class Arguments:
         return f"--figure {shlex.quote(as_argument(figure))} {window}".rstrip()
 
     def report(self, configfiles: Sequence[str | os.PathLike[str]], keys: Mapping[str, Any]) -> str:
-        """Return how Snakemake was told the config, for the commands that the report shows."""
+        """Return the config files and keys that Snakemake was given, for the commands that the report shows."""
         files = " ".join(os.path.relpath(path) for path in configfiles)
-        return flags({"config_file": files or None, "set": dict(keys)})
+        return flags({"config": files or None, "snakemake_config": dict(keys)})
 
     def _run_task(self, run: Run) -> str:
         settings = self.pipeline.run_training(run.retraining, run.seed)
@@ -164,6 +187,7 @@ class Arguments:
         return " ".join(
             [
                 flags({"data": self.layout.data(dataset), "network": how.network, "weights": how.weights}),
+                *([options(how.network_options, "--network-option")] if how.network_options else []),
                 options(settings.decisive),
                 options(conventions.model_dump(exclude_none=True), "--convention"),
             ]

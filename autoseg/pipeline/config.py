@@ -1,8 +1,8 @@
 """The pipeline's config: which tables are wanted, and the data sets, searches and runs that stand behind them.
 
 You name tables; tables name runs (a network trained with a loss); losses name searches; searches name data sets. This
-module checks that the sections fit together, and fills in what they leave out. It knows nothing of Snakemake, and
-imports neither torch nor optuna.
+module checks that the sections fit together, and adds what they leave out. It does not know Snakemake, and imports
+neither torch nor optuna.
 """
 
 from __future__ import annotations
@@ -31,23 +31,28 @@ class Pipeline(Part):
 
     name: Name = Field(description="results go to results/<name>/")
     preset: Literal["paper", "release"] | None = Field(
-        default=None, description="whose settings searches, proxies and retrainings have where they name none"
+        default=None,
+        description="settings of searches, proxies and retrainings that give none: the paper's or the release's",
     )
-    seed: int = Field(default=0, ge=0, description="of splits, synthetic images, searches and runs that name none")
-    plugins: list[str] = Field(default=[], description="modules to import first: they register metrics")
+    seed: int = Field(default=0, ge=0, description="seed of splits, synthetic images, searches and runs that give none")
+    plugins: list[str] = Field(default=[], description="modules to import first, which register metrics")
     datasets: dict[Name, Dataset] = Field(description="images, and which of them are held out")
     proxies: dict[Name, Proxy] = Field(default={}, description="what searches train")
     searches: dict[Name, SearchPlan] = Field(default={}, description="losses to search")
     retrainings: dict[Name, Retraining] = Field(description="how networks are trained with the losses")
-    tables: dict[Name, Table] = Field(min_length=1, description="what is wanted; all else follows")
-    figures: dict[Name, Figure] = Field(default={}, description="what is wanted to look at")
+    tables: dict[Name, Table] = Field(min_length=1, description="tables to make; everything else follows from them")
+    figures: dict[Name, Figure] = Field(default={}, description="figures to draw")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where trainings run")
-    threads: int = Field(default=1, ge=1, description="CPU threads of a training; another number, other last digits")
-    workers: int = Field(default=2, ge=0, description="processes that load data for a training")
+    threads: int = Field(
+        default=1, ge=1, description="CPU threads of a training; the last digits of results depend on their number"
+    )
+    loaders: int = Field(
+        default=2, ge=0, description="processes that load data for a training; their number changes no result"
+    )
     trials_per_gpu: int = Field(
         default=1,
         ge=1,
-        description="jobs with trials that may share a GPU of this machine; on a cluster, its own rules do",
+        description="jobs with trials that may share a GPU of this machine; on a cluster the cluster decides this",
     )
 
     # --------------------------------------------------------------------------------------------------------- checks
@@ -87,7 +92,7 @@ class Pipeline(Part):
             settings.check_shares(self.retrainings[retraining].processes)
 
     def _check_searches(self) -> None:
-        """Refuse curves to start from that are not there, and two searches that are one."""
+        """Refuse a start whose curves do not exist or do not fit, and two searches with the same settings."""
         seen: dict[str, Name] = {}
         for name, plan in self.searches.items():
             search = self.search(name)
@@ -121,7 +126,7 @@ class Pipeline(Part):
         for run in self._all_runs():
             if seen.setdefault(run.name, run) != run:
                 what = f"the losses '{run.loss}' and '{seen[run.name].loss}' are the same"
-                raise InputError(what, cure="write them alike")
+                raise InputError(what, cure="write both in the same way")
 
     # ------------------------------------------------------------------------------------------- what is filled in
 
@@ -146,8 +151,8 @@ class Pipeline(Part):
         """Return what the preset says of a search: its PPO2, as many trials for other samplers, and BF1's curves."""
         if self.preset is None:
             return {}
-        # The release has a curve for each operand of BF1's edges; the paper one for each operator, as in all metrics. A
-        # search that states its preset has that one's: those of linear curves are the paper's, as none were released.
+        # For BF1 the release has a curve for each operand, the paper one for each operator. A search that names its own
+        # preset has the layout of that preset: a search of linear curves names the paper's, as none were released.
         layout = {"layout": "paper"} if given.get("preset", self.preset) == "paper" else {}
         if given.get("sampler", "ppo2") == "ppo2":
             return {"preset": self.preset, **layout}
@@ -180,7 +185,7 @@ class Pipeline(Part):
 
     def _training(self, how: Proxy | Retraining, **fitting: Any) -> Training:
         protocol = how.protocol.replace("{preset}", self.preset or "paper")
-        machine = {"device": self.device, "threads": self.threads, "workers": self.workers}
+        machine = {"device": self.device, "threads": self.threads, "loaders": self.loaders}
         return Training.of_protocol(protocol, **{**machine, **fitting, **how.training.model_dump()})
 
     # ----------------------------------------------------------------------------------------------------------- runs
@@ -195,7 +200,7 @@ class Pipeline(Part):
             yield from output.runs
 
     def chunks(self, name: Name, trials: int) -> int:
-        """Return into how many jobs so many trials of a search are shared out."""
+        """Return the number of jobs for this number of trials of a search."""
         return -(-trials // self.searches[name].trials_per_job)
 
 

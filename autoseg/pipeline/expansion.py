@@ -1,4 +1,4 @@
-"""A config as it is written, made into a `Pipeline`: plugins are loaded, each `for` is written out, seeds filled in."""
+"""From a config as it is written to a `Pipeline`: plugins are loaded, each `for` is written out, seeds are added."""
 
 from __future__ import annotations
 
@@ -85,6 +85,6 @@ def _with_seed(content: Mapping[str, Any]) -> dict[str, Any]:
                 *inside, key = path
                 for name in inside:
                     plan = plan.setdefault(name, {})
-                if isinstance(plan, dict):  # what should be a mapping and is not is refused later, in a sentence
+                if isinstance(plan, dict):  # anything else is refused later, when the config is checked
                     plan.setdefault(key, value)
     return found

@@ -1,4 +1,4 @@
-"""The files that every job of the pipeline waits for; with `Layout`, which says where they are, that is the DAG."""
+"""The files that each job of the pipeline waits for; together with the paths of `Layout` they define the DAG."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Inputs:
 
     @cached_property
     def _parts(self) -> dict[tuple[str, bool], int]:
-        """Into how many jobs the trials of a search's step, or its rescored means, are shared out."""
+        """The number of jobs for the trials of a step of a search, and for its rescored means."""
         found = {}
         for name in self.pipeline.searches:
             search = self.pipeline.search(name)

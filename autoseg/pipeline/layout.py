@@ -1,7 +1,7 @@
 """Every path below results/<name>/, in one place: for the rules, the report, `autoseg resume` and the first checks.
 
-A name may be a wildcard of Snakemake's: `layout.surrogate("{search}")` is the pattern of what
-`layout.surrogate("mIoU")` is one of. So paths are text here, and folders and files are spelled once.
+A name may also be a wildcard of Snakemake: `layout.surrogate("{search}")` is the pattern of all paths like
+`layout.surrogate("mIoU")`. Therefore paths are text here.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ class Layout:
         return f"{self.folder}/logs"
 
     def log(self, job: str) -> str:
-        """Return what a job's command printed; the first part of `job` is the stage it belongs to."""
+        """Return the log of a job's command; the first part of `job` is its stage."""
         return f"{self.logs}/{job}.log"
 
     def benchmark(self, job: str) -> str:
-        """Return what a job took."""
+        """Return the file with the time and memory of a job."""
         return f"{self.logs}/{job}.tsv"

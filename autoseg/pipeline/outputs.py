@@ -1,4 +1,4 @@
-"""The sections of a config that say what is wanted: tables, figures, and the runs that both are made of.
+"""The sections of a config that name results: tables, figures, and the runs that both are made of.
 
 A new kind of figure is one class here, and the function in `autoseg.report.figures` that draws it.
 """
@@ -36,11 +36,11 @@ class Row(Part):
     model_config = ConfigDict(json_schema_extra=_or_loss)
 
     loss: str = Field(
-        description="see `autoseg.build_loss`; also searched:<search>, where {searches} is the column's own"
+        description="see `autoseg.build_loss`; also searched:<search>; {searches} is replaced by that of the columns"
     )
-    label: str | None = Field(default=None, description="how the row is called; null: the loss")
-    about: list[str] = Field(default=[], description="what stands in the table's `about` columns")
-    target: list[str] = Field(default=[], description="the metrics that the loss aims at; [] : derived from its name")
+    label: str | None = Field(default=None, description="label of the row; null: the loss")
+    about: list[str] = Field(default=[], description="texts in the `about` columns of the table")
+    target: list[str] = Field(default=[], description="metrics that the loss aims at; []: derived from its name")
 
     @model_validator(mode="before")
     @classmethod
@@ -53,8 +53,8 @@ class Columns(Part):
 
     dataset: Name = Field(description="one of `datasets`")
     retraining: Name = Field(description="one of `retrainings`")
-    label: str = Field(default="", description="what stands above the columns")
-    searches: str = Field(default="", description="what {searches} in a row's loss stands for here")
+    label: str = Field(default="", description="heading above the columns")
+    searches: str = Field(default="", description="text that replaces {searches} in the losses of the rows")
 
     def loss(self, row: Row) -> str:
         """Return a row's loss in these columns.
@@ -104,10 +104,10 @@ class Table(Part):
     columns: list[Columns] = Field(min_length=1, description="data sets and retrainings, side by side")
     rows: list[Row] = Field(min_length=1, description="losses; a plain name stands for {loss: name}")
     metrics: list[str] = Field(default=list(METRICS), min_length=1, description="which scores to show")
-    about: list[str] = Field(default=[], description="columns that describe the rows, in words")
-    hours: bool = Field(default=False, description="show the hours that the search behind each row took")
+    about: list[str] = Field(default=[], description="columns with texts that describe the rows")
+    hours: bool = Field(default=False, description="show the hours of the search behind each row")
     seeds: list[int] = Field(default=[0], min_length=1, description="one run for each; the table shows the mean")
-    paper: str | None = Field(default=None, description="the paper's table to set beside, see docs/tables.md")
+    paper: str | None = Field(default=None, description="name of the paper's table to compare with, see docs/tables.md")
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""Settings of which a config gives some, and the rest comes from elsewhere: a protocol, a preset, a data set."""
+"""Parts of a config that give some settings; the others come from a protocol, a preset or a data set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Partial(Part):
 
 
 class Fillable:
-    """The mark of a key that may be {name} in the file, which a `for` fills in before the value is checked."""
+    """Marks a key whose value may be {name} in the file; a `for` replaces it before the value is checked."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"anyOf": [handler(schema), {"type": "string", "pattern": r"^\{\w+\}$"}]}
@@ -52,7 +52,7 @@ def keys_of(model: type[Part], *marks: Any) -> Callable[[type[Some]], type[Some]
         for key, field in model.model_fields.items():
             if key in some.model_fields:
                 continue
-            # A default of None would be in the schema; one that is made is not.
+            # A default of None would be in the schema; that of a default factory is not.
             about = Field(default_factory=lambda: None, description=field.description)
             extra = () if field.annotation is str else marks
             fields[key] = Annotated[field.annotation, *field.metadata, *extra, about]

@@ -1,11 +1,12 @@
-"""Snakemake's SLURM executor, made to wait where SLURM does not answer for a while.
+"""Changes to Snakemake's SLURM executor: it waits if SLURM does not answer for a while.
 
 A run on a cluster lasts days. In version 2.8 of the executor plugin three things end or hang it:
 
 - when every status query of a cycle fails (slurmctld is restarted, squeue times out), the executor forgets all active
   jobs, and Snakemake waits for ever;
-- when sbatch refuses a job (slurmctld is away, a limit of submitted jobs is reached), the job has failed at once;
-- a job that SLURM forgot (it ended while slurmctld was away, and MinJobAge is over) is waited for, for ever.
+- when sbatch refuses a job (slurmctld is away, a limit of submitted jobs is reached), the job fails at once;
+- when SLURM has forgotten a job (it ended while slurmctld was away, and MinJobAge is over), Snakemake waits for it for
+  ever.
 
 `make_patient` wraps the executor's own methods; nothing of the plugin is copied. tests/test_patience.py fails when the
 plugin changes what is relied on here, and tests/slurm/test_slurm_stumbles.py runs all three on a real SLURM.

@@ -1,11 +1,12 @@
-"""What searches and runs will cost before they are started: jobs, trainings, device hours, disk.
+"""What searches and runs will cost: jobs, trainings, hours of one device, disk.
 
-The numbers of jobs and trainings follow from the settings; the hours from the seconds of a step, which are measured in
-a short warm-up on this machine or assumed, and said to be either.
+The numbers of jobs and trainings follow from the settings. The hours follow from the seconds of a step, which are
+measured by a few steps on this machine or assumed; the output says which.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 import time
@@ -13,26 +14,32 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from autoseg.errors import InputError
+from autoseg.files import to_json
 
 if TYPE_CHECKING:
     from autoseg.pipeline.config import Pipeline
+    from autoseg.pipeline.sections import Proxy, Retraining
     from autoseg.search.settings import Search
+    from autoseg.training.foreign import Foreign
     from autoseg.training.networks import Network
     from autoseg.training.settings import Task, Training
 
 
-# Seconds of one V100 for a million parameters and a million pixels of a batch, where nothing is measured. Trials: the
-# paper's 8.5 hours on eight V100 for 640 of them, scoring included; runs: the release's logs, 1.55 s a step on four.
+# Seconds of one V100 for a million parameters and a million pixels of a batch, if nothing is measured. For trials from
+# the paper's 8.5 hours on eight V100 for 640 trials with their scoring, for runs from the release's logs: 1.55 s a step
+# on four V100.
 _SECONDS_OF_TRIALS, _SECONDS_OF_RUNS = 0.0167, 0.0118
 
-# Of a small file of a search: a trial's score, with its share of proposals and journal.
+# The score file of a trial, with its part of proposals.json and journal.log.
 _BYTES_PER_TRIAL = 4096
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of a training step, of scoring an image, and of starting a job; and where they are from."""
+    """Seconds of a training step, of scoring an image, and of starting a job; and whether they are measured."""
 
     step: float
     image: float = 0.0
@@ -42,7 +49,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Cost:
-    """What something takes; `disk` is what stays, `scratch` what one training needs besides while it runs."""
+    """What something costs; `disk` are bytes that stay, `scratch` more bytes that one training needs while it runs."""
 
     what: str
     jobs: int
@@ -75,8 +82,9 @@ def run_cost(runs: int, training: Training, speed: Speed, images: int, weights: 
 
     While it runs, a training keeps two checkpoints and writes a third, each with the weights and their momentum.
     """
+    scratch = training.kept_states * weights
     seconds = runs * (training.iterations * speed.step + images * speed.image + 2 * speed.start)
-    return Cost(f"{runs} run{'s' * (runs != 1)}", 2 * runs, runs, seconds / 3600, runs * weights, 3 * 2 * weights)
+    return Cost(f"{runs} run{'s' * (runs != 1)}", 2 * runs, runs, seconds / 3600, runs * weights, scratch)
 
 
 def pipeline_costs(pipeline: Pipeline, trial: float | None = None, run: float | None = None) -> list[Cost]:
@@ -86,22 +94,22 @@ def pipeline_costs(pipeline: Pipeline, trial: float | None = None, run: float | 
     those of one device: a retraining on four GPUs takes a quarter of them, if they scale.
     """
 
-    def speed(given: float | None, rate: float, network: str, settings: Training) -> Speed:
+    def speed(given: float | None, rate: float, how: Proxy | Retraining, settings: Training) -> Speed:
         pixels = settings.batch_size * settings.crop[0] * settings.crop[1]
-        return Speed(given or rate * parameters(network) * pixels / 1e12, start=10)
+        return Speed(given or rate * parameters(how.network, how.network_options) * pixels / 1e12, start=10)
 
     found = []
     for name, plan in pipeline.searches.items():
         search, settings = pipeline.search(name), pipeline.proxy_training(name)
         held = pipeline.datasets[plan.dataset].hold_out
-        step = speed(trial, _SECONDS_OF_TRIALS, pipeline.proxies[plan.proxy].network, settings)
+        step = speed(trial, _SECONDS_OF_TRIALS, pipeline.proxies[plan.proxy], settings)
         found.append(search_cost(search, settings, step, held if isinstance(held, int) else 0, plan.trials_per_job))
     for retraining, how in pipeline.retrainings.items():
         runs = [one for one in pipeline.runs.values() if one.retraining == retraining]
         if runs:
             settings = pipeline.run_training(retraining, runs[0].seed)
-            size = weight_bytes(how.network, 21)  # of VOC; the number of classes matters little
-            step = speed(run, _SECONDS_OF_RUNS, how.network, settings)
+            size = weight_bytes(how.network, 21, how.network_options)  # of VOC; the number of classes matters little
+            step = speed(run, _SECONDS_OF_RUNS, how, settings)
             found.append(replace(run_cost(len(runs), settings, step, 0, size), what=f"{len(runs)} runs '{retraining}'"))
     return found
 
@@ -126,8 +134,8 @@ def total(costs: Iterable[Cost]) -> Cost:
 def measure(task: Task, source: Literal["files", "cache"], images: int = 4, steps: int = 3) -> Speed:
     """Train a few steps of a task with the published mIoU surrogate, and score a few images; nothing is written.
 
-    No more than `images` are taken at once, so that it fits anywhere, and a step is taken to cost as much more as its
-    batch is larger: on a GPU, which a small batch does not fill, less in truth.
+    At most `images` are used at once, so that they fit into any memory. The time of a step is scaled up to the whole
+    batch; on a GPU, which a small batch does not fill, that is too much.
     """
     imports = _import_seconds()
     from autoseg.data.augment import CenterView, WholeView
@@ -141,7 +149,7 @@ def measure(task: Task, source: Literal["files", "cache"], images: int = 4, step
     began = time.perf_counter()
     s = task.training
     small = min(images, s.batch_size)
-    # A checkpoint at every step, though none is written: the host then waits for a GPU at every step.
+    # With checkpoint_every=1 the host waits for a GPU after every step; no checkpoint is written.
     changes = {"iterations": steps + 1, "batch_size": small, "accumulate": 1, "checkpoint_every": 1}
     opened = OpenTask(task.model_copy(update={"training": s.model_copy(update=changes)}))
     read = opened.data.cache(cache_short_side(s.short_side)).read if source == "cache" else opened.data.read
@@ -171,44 +179,48 @@ def measure(task: Task, source: Literal["files", "cache"], images: int = 4, step
 
 @cache
 def _import_seconds() -> float:
-    """Return how long every job takes to load its libraries; seen once in a process, then remembered."""
+    """Return how long a job takes to load its libraries; measured once in a process."""
     began = time.perf_counter()
     import autoseg.training.trial  # noqa: F401
 
     return time.perf_counter() - began
 
 
-def weight_bytes(network: str, num_classes: int) -> int:
+def weight_bytes(network: str, num_classes: int, options: Mapping[str, Any] | None = None) -> int:
     """Return the size of a network's weights.
 
     >>> weight_bytes("tiny", 6) // 1000
     107
     """
-    return sum(value.numel() * value.element_size() for value in _shapes(network, num_classes).state_dict().values())
+    state = _shapes(network, num_classes, to_json(options or {})).state_dict()
+    return sum(value.numel() * value.element_size() for value in state.values())
 
 
-def parameters(network: str) -> int:
+def parameters(network: str, options: Mapping[str, Any] | None = None) -> int:
     """Return the number of a network's trainable parameters, with VOC's 21 classes.
 
     >>> parameters("deeplabv3plus-r50c")
     43591418
     """
-    return sum(parameter.numel() for parameter in _shapes(network, 21).parameters())
+    return sum(parameter.numel() for parameter in _shapes(network, 21, to_json(options or {})).parameters())
 
 
 @cache
-def _shapes(network: str, num_classes: int) -> Network:
-    """Return a network without numbers: nothing is drawn, and no memory is taken."""
+def _shapes(network: str, num_classes: int, options: str) -> Network | Foreign:
+    """Return a network on torch's meta device: shapes without values, which need no memory."""
     import torch
 
     from autoseg.training.networks import build_network
 
-    with torch.device("meta"):
-        return build_network(network, num_classes)
+    try:
+        with torch.device("meta"):
+            return build_network(network, num_classes, options=json.loads(options))
+    except InputError:  # somebody's own code may look at its numbers
+        return build_network(network, num_classes, options=json.loads(options))
 
 
 def report(costs: Sequence[Cost], speeds: Mapping[str, Speed | None], free: int | None = None) -> str:
-    """Return the costs as lines to read; where a speed is None, it was assumed for each network."""
+    """Return the costs as text; a speed of None was assumed for each network."""
     from autoseg.data.prepare import readable
 
     lines = [f"{'':<28}{'jobs':>8}{'trainings':>11}{'hours':>11}{'disk':>10}"]
@@ -217,14 +229,14 @@ def report(costs: Sequence[Cost], speeds: Mapping[str, Speed | None], free: int 
         for cost in ([*costs, total(costs)] if len(costs) > 1 else costs)
     ]
     if scratch := total(costs).scratch:
-        lines.append(f"Every training that runs needs {readable(scratch)} more for its checkpoints.")
+        lines.append(f"Each running training needs {readable(scratch)} more for its checkpoints.")
     if free is not None:
         lines.append(f"Free on this disk: {readable(free)}.")
     lines.append("Hours are those of one device.")
     for what, speed in speeds.items():
         if speed is None:
             source = "the paper's hours and the release's logs, by parameters and pixels"
-            lines.append(f"{what}: as long as on a V100, after {source} (assumed).")
+            lines.append(f"{what}: as long as on a V100, estimated from {source} (assumed).")
             continue
         seconds = f"{speed.step:.3g} s a step, {speed.image:.2g} s an image scored, {speed.start:.2g} s to start a job"
         lines.append(f"{what}: {seconds} ({speed.source}).")

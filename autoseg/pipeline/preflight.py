@@ -1,45 +1,67 @@
-"""What is checked before a pipeline's first job: data, hold-outs, weights, where results go, what a change costs.
+"""Checks before the first job of a pipeline: data, hold-outs, networks, weights, the results' folder, changed searches.
 
-A config is checked whole when it is read, also by a dry run; this needs the machine on which the jobs will run.
+A config is checked whole when it is read, also by a dry run. These checks need the machine on which the jobs will run.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from autoseg.errors import InputError, located
+from autoseg.pipeline.arguments import network_arguments
 from autoseg.pipeline.config import Pipeline
 from autoseg.pipeline.layout import Layout
+from autoseg.pipeline.sections import Proxy, Retraining
 from autoseg.search.folder import Folder
 from autoseg.search.space import changes
+from autoseg.training.names import kind_of
 
 
 def check_before_start(
     pipeline: Pipeline, layout: Layout, datasets: Iterable[str], searches: Iterable[str], runs: Iterable[str]
 ) -> None:
-    """Raise an error that says what is missing for what will be prepared, searched and trained, if anything is."""
+    """Raise an error if something is missing for the data sets, searches and runs that will be made."""
     _check_writable(Path(layout.folder))
     proxies = {pipeline.searches[name].proxy for name in searches}
     retrainings = {pipeline.runs[name].retraining for name in runs}
     for name in datasets:
         with located(f"datasets.{name}"):  # finds the images, but reads none
             pipeline.datasets[name].check_hold_out()
-    for kind, plans in (
-        ("proxies", {name: pipeline.proxies[name].weights for name in proxies}),
-        ("retrainings", {name: pipeline.retrainings[name].weights for name in retrainings}),
-    ):
-        for name, weights in plans.items():
-            if weights and weights != "imagenet" and not os.path.exists(weights):
-                raise InputError(
-                    f"{kind}.{name}.weights: {weights} does not exist; `autoseg weights --help` says how to get one."
-                )
+    plans: dict[str, Proxy | Retraining] = {f"proxies.{name}": pipeline.proxies[name] for name in sorted(proxies)}
+    plans |= {f"retrainings.{name}": pipeline.retrainings[name] for name in sorted(retrainings)}
+    for where, how in plans.items():
+        if how.weights and how.weights != "imagenet" and not os.path.exists(how.weights):
+            raise InputError(
+                f"{how.weights} does not exist",
+                where=f"{where}.weights",
+                cure="make it, as `autoseg weights --help` shows",
+            )
+        if how.checkpoint and not os.path.exists(how.checkpoint):
+            raise InputError(f"{how.checkpoint} does not exist", where=f"{where}.checkpoint")
+    tried: set[str] = set()
+    for where, how in plans.items():
+        asked = network_arguments(how)
+        if kind_of(how.network) != "built-in" and " ".join(asked) not in tried:
+            tried.add(" ".join(asked))
+            _try_network(where, asked)
+
+
+def _try_network(where: str, asked: list[str]) -> None:
+    """Let a network that is not this toolkit's be built by a process of its own: this one loads no torch."""
+    command = [sys.executable, "-m", "autoseg", "doctor", "network", *asked]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = [line.strip() for line in (done.stdout or done.stderr).splitlines()]
+        raise InputError("; ".join(said[1:] or said).removesuffix("."), where=where)
 
 
 def searches_begun_anew(pipeline: Pipeline, layout: Layout) -> list[str]:
-    """Return a remark on each search that is another one than that in the results: it costs more than it may seem."""
+    """Return a remark on each search whose settings differ from those in the results: it begins again, which costs."""
     remarks = []
     for name in pipeline.searches:
         folder = Folder(layout.search(name))
@@ -51,19 +73,20 @@ def searches_begun_anew(pipeline: Pipeline, layout: Layout) -> list[str]:
             remarks.append(str(error))
             continue
         if changed:
-            follows = "; it follows from the number of steps where ppo2.clip is not stated" if "clip" in changed else ""
+            follows = ", which follows from the number of steps unless ppo2.clip is given" if "clip" in changed else ""
             remarks.append(
-                f"search '{name}' is another one than before ({', '.join(changed)}{follows}): its steps are asked for "
-                "again from the first on, and only trials that stay the same keep their scores."
+                f"search '{name}' has other settings than before ({', '.join(changed)}{follows}): it begins again at "
+                "step 1, and only trials with the same parameters keep their scores."
             )
     return remarks
 
 
 def check_place(out: str | os.PathLike[str]) -> None:
-    """Refuse a place for results that is taken by something else."""
+    """Refuse a folder for results if it, or a folder above it, is a file."""
     for place in (Path(out), *Path(out).parents):
         if os.path.lexists(place) and not os.path.isdir(place):
-            raise InputError(f"{place}: this is not a folder, so results cannot go there; move it, or choose another.")
+            cure = "move it away, or give the config another name"
+            raise InputError("this is not a folder, so results cannot be written there", where=place, cure=cure)
 
 
 def _check_writable(out: Path) -> None:
@@ -72,4 +95,5 @@ def _check_writable(out: Path) -> None:
         with tempfile.TemporaryFile(dir=out) as probe:
             probe.write(b"\0" * 4096)
     except OSError as error:
-        raise InputError(f"{out}: cannot be written to ({error.strerror}); free it or choose another.") from None
+        what, cure = f"cannot be written to ({error.strerror})", "make it writable, or give the config another name"
+        raise InputError(what, where=out, cure=cure) from None

@@ -1,4 +1,4 @@
-"""The pipeline as a project of its own: Snakefile, rules, configs and the cluster's profile, written into a folder.
+"""The files of the pipeline, for a project of its own: Snakefile, rules, configs and the cluster's profile.
 
 A clone has these files at its root; the wheel carries them inside the package (`force-include` in pyproject.toml).
 """
@@ -14,9 +14,8 @@ from autoseg.files import writing
 
 PACKAGE = Path(__file__).parents[1]
 
-
-# `--profile slurm` means a folder of that name where Snakemake is started. A clone has a link to the profile there; a
-# project has the profile itself, and only there: two copies could differ.
+# `--profile slurm` names the folder `slurm` in the folder where Snakemake is started. A clone has a link to the profile
+# there. A project has the profile itself there, and nowhere else, as two copies could differ.
 PARTS = {
     "Snakefile": "Snakefile",
     "workflow/rules": "workflow/rules",
@@ -27,7 +26,6 @@ PARTS = {
     "envs": "envs",
 }
 
-
 IGNORED = "# Made by the pipeline; everything in it can be made again.\nresults/\n.snakemake/\n"
 
 
@@ -36,7 +34,7 @@ def source() -> Path:
     for place in (PACKAGE / "_project", PACKAGE.parent):
         if (place / "Snakefile").is_file():
             return place
-    raise InputError(f"{PACKAGE}: the pipeline's files are missing; install the package again.")
+    raise InputError("the pipeline's files are missing", where=PACKAGE, cure="install the package again")
 
 
 def files(place: Path | None = None) -> dict[str, Path]:
@@ -50,21 +48,22 @@ def files(place: Path | None = None) -> dict[str, Path]:
     for part, name in PARTS.items():
         origin = place / part
         for path in sorted(origin.rglob("*")) if origin.is_dir() else [origin]:
-            # A README leads to docs that a project has not.
+            # A README links to docs that a project does not have.
             if path.is_file() and path.name != "README.md" and "__pycache__" not in path.parts:
                 found[(Path(name) / path.relative_to(origin)).as_posix()] = path
     return found
 
 
 def write(folder: str | os.PathLike[str]) -> list[Path]:
-    """Write a project into a folder; a file that is there already is never touched, and nothing is written then."""
+    """Write a project into a folder; if one of its files exists already, nothing is written."""
     target = Path(folder)
     wanted = files()
     if target.exists() and not target.is_dir():
-        raise InputError(f"{target}: is a file; give a folder for the project.")
+        raise InputError("this is a file", where=target, expected="a folder for the project")
     if there := sorted(name for name in [*wanted, ".gitignore"] if (target / name).exists()):
         more = f" and {len(there) - 1} more" if len(there) > 1 else ""
-        raise InputError(f"{target}: {there[0]}{more} would be overwritten; choose another folder, or move them away.")
+        what = f"{there[0]}{more} would be overwritten"
+        raise InputError(what, where=target, cure="choose another folder, or move them away")
     with writing(target):
         for name, path in wanted.items():
             (target / name).parent.mkdir(parents=True, exist_ok=True)

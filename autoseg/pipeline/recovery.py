@@ -1,9 +1,10 @@
-"""Before a run goes on: files of its results that are lost or damaged are found, so that the DAG makes them again.
+"""Find lost and damaged files in the results before a run continues, so that the DAG makes them again.
 
-Snakemake looks only at whether a declared file is there, and when it was written. A trial's score, a packed cache and a
-network's weights are not declared (a failed job's declared files are deleted), and nothing says that a file is cut
-short. So each finished file that speaks of others is compared with them. Where one is wrong, the files that say "done"
-are removed: the jobs behind them run again, find by fingerprint what is finished, and compute only what is lost.
+Snakemake only sees whether a declared file exists and when it was written. The scores of trials, packed caches and the
+weights of networks are not declared, because Snakemake deletes the declared files of a failed job. It does not notice
+either that a file is cut short. So each finished file is compared with the files that it describes. If one is wrong,
+the files that mark its jobs as done are removed. Those jobs run again, skip what is finished, and compute
+only what is lost.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Damage:
     where: str
     what: str
     remove: tuple[str, ...]
-    aside: bool = False  # the file is renamed: it is there, but must not be taken for a finished one
+    aside: bool = False  # the damaged file is renamed, so that no job takes it for a finished one
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}; what depends on it is made again, and finished trainings are kept."
@@ -88,7 +89,7 @@ def _in_data(layout: Layout, dataset: str) -> Iterator[Damage]:
 
 
 def _in_search(pipeline: Pipeline, layout: Layout, inputs: Inputs, search: str) -> Iterator[Damage]:
-    """Yield the damage in a search's first damaged step: all that follows from it is asked for again."""
+    """Yield the damage in the first damaged step of a search; the jobs of all later steps run again."""
     plan = pipeline.search(search)
     steps = [step_name(step) for step in range(1, plan.total_steps + 1)] + ["rescore"] * bool(plan.rescore)
     done = [[layout.proposals(search, step), *inputs.step(search, step)] for step in steps]

@@ -1,7 +1,8 @@
-"""Bring a run of the pipeline back after its Snakemake was killed: what is left of it is ended, then it goes on.
+"""Continue a run of the pipeline after its Snakemake was killed.
 
-A run notes at its start how it was started (`note_start`). A Snakemake that is killed leaves a lock, half-done marks,
-temporary files, and its jobs, on this machine or on a cluster: `resume` deals with each, and starts the same again.
+A run writes a note at its start that says how it was started (`note_start`). A killed Snakemake leaves a lock, marks of
+incomplete files, temporary files, and jobs on this machine or on a cluster. `prepare` removes and ends these, and
+`go_on` starts the same Snakemake again.
 """
 
 from __future__ import annotations
@@ -23,15 +24,12 @@ from autoseg.files import Part, parse, read_json, write_json
 from autoseg.pipeline import slurm
 from autoseg.pipeline.layout import Layout
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NOTES = Path(".snakemake/autoseg")  # beside the lock
+RUN = "AUTOSEG_RUN"  # environment variable that marks the processes of a run
 
-
-RUN = "AUTOSEG_RUN"  # the environment variable by which a run's processes are known
-
-
-# Arguments that must not be repeated unseen: they make finished results anew, or lead from here to another folder.
+# Arguments that must not be repeated without the user: they make finished results again, or change the folder.
 NOT_AGAIN = ("-f", "--force", "-F", "--forceall", "-R", "--forcerun", "-d", "--directory")
 
 
@@ -42,8 +40,10 @@ class Started(Part):
     arguments: list[str] = Field(description="of the snakemake command")
     host: str
     pid: int
-    born: float = Field(description="when the process was, which tells it from a later one with its number")
-    slurm: list[str] = Field(description="names of its jobs and of those before it that were not seen to be gone")
+    born: float = Field(description="when the process started, as a later process may have the same number")
+    slurm: list[str] = Field(
+        description="names of its SLURM jobs, and of jobs of earlier starts that may still be there"
+    )
 
 
 def mark_processes(name: str) -> None:
@@ -87,19 +87,20 @@ def prepare(name: str | None, arguments: Sequence[str], *, wait: bool = False, f
     Args:
         name: of the config; by default the run that was started last.
         arguments: of the snakemake command; by default those of the last start.
-        wait: let jobs that are running on the cluster come to their end, instead of cancelling them.
-        force: the machine where it was started is known to be down.
+        wait: let running jobs on the cluster end, instead of cancelling them.
+        force: the machine on which it was started is known to be down.
     """
     name = name or last_started()
     note = read_note(name) if name else None
     if note is None and not arguments:
-        where = f"no run '{name}' was started" if name else "no run was started"
-        raise InputError(f"{where} in {Path.cwd()}; go to its folder, or give Snakemake's arguments after `--`.")
+        what = f"no run '{name}' was started here" if name else "no run was started here"
+        raise InputError(what, where=Path.cwd(), cure="go to its folder, or give Snakemake's arguments after `--`")
     again = list(arguments or (note.arguments if note else []))
     if not arguments and (found := [word for word in again if word in NOT_AGAIN]):
         raise InputError(
-            f"the run was started with {found[0]}, which is not to be repeated; give the other arguments yourself, as "
-            f"`autoseg resume -- ...` (all were: {shlex.join(again)})."
+            f"it was started with {found[0]}, which must not be repeated",
+            where=f"run '{name}'",
+            cure=f"give the other arguments as `autoseg resume -- ...` (all were: {shlex.join(again)})",
         )
     for other in NOTES.glob("*.json"):
         _refuse_alive(parse(Started, read_json(other), other), force)
@@ -116,8 +117,9 @@ def go_on(arguments: Sequence[str]) -> None:
     command = [sys.executable, "-m", "snakemake", *arguments]
     done = subprocess.run([*command, "--unlock"], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise InputError(f"Snakemake cannot unlock the folder:\n{(done.stderr or done.stdout).strip()}")
-    _log.info(f"snakemake {shlex.join(arguments)}")
+        said = (done.stderr or done.stdout).strip()
+        raise InputError(f"Snakemake cannot unlock this folder:\n{said}", where=Path.cwd())
+    logger.info(f"snakemake {shlex.join(arguments)}")
     again = [] if {"--rerun-incomplete", "--ri"} & set(arguments) else ["--rerun-incomplete"]
     os.execv(sys.executable, [*command, *again])
 
@@ -128,8 +130,9 @@ def _refuse_alive(note: Started, force: bool) -> None:
     if note.host != socket.gethostname():
         if not force:
             raise InputError(
-                f"run '{note.name}' was started on {note.host} (process {note.pid}); resume it there, or, if that "
-                "machine is down or the process is gone, add --force."
+                f"it was started on {note.host} (process {note.pid})",
+                where=f"run '{note.name}'",
+                cure="resume it there; if that machine is down or the process is gone, add --force",
             )
         return
     try:
@@ -138,8 +141,9 @@ def _refuse_alive(note: Started, force: bool) -> None:
         return
     if alive:
         raise InputError(
-            f"run '{note.name}' is still alive (process {note.pid}); nothing is to be resumed. Ctrl-C, or "
-            f"`kill -INT {note.pid}`, ends it with its jobs."
+            f"it is still running (process {note.pid})",
+            where=f"run '{note.name}'",
+            cure=f"wait for it, or end it and its jobs with Ctrl-C or `kill -INT {note.pid}`",
         )
 
 
@@ -147,22 +151,23 @@ def _end_cluster_jobs(note: Started, wait: bool) -> None:
     try:
         left = slurm.jobs(note.slurm)
     except InputError as error:
-        raise InputError(f"run '{note.name}' may have left jobs on a cluster, but {error}; resume it there.") from None
+        what = f"it may have left jobs on a cluster, but {error.where}: {error.what}"
+        raise InputError(what, where=f"run '{note.name}'", cure="resume it on that cluster") from None
     if not left:
         return
     doomed = slurm.jobs(note.slurm, "PENDING") if wait else left
     slurm.cancel(doomed)
-    _log.info(f"{len(doomed)} of {len(left)} jobs left on the cluster are cancelled; waiting until all have ended.")
+    logger.info(f"{len(doomed)} of {len(left)} jobs left on the cluster are cancelled; waiting until all have ended.")
     told = time.monotonic()
     while left := slurm.jobs(note.slurm):
         if time.monotonic() > told + 60:
             told = time.monotonic()
-            _log.info(f"still there: {', '.join(left)} (see `squeue`).")
+            logger.info(f"still there: {', '.join(left)} (see `squeue`).")
         time.sleep(1)
 
 
 def _end_processes(name: str) -> None:
-    """End what the run still does on this machine; a training that is told to stop writes a checkpoint first."""
+    """End the processes of a run on this machine; a training writes a checkpoint first."""
     import psutil
 
     mark, left = _mark(name), []
@@ -170,10 +175,10 @@ def _end_processes(name: str) -> None:
         try:
             if process.pid != os.getpid() and process.environ().get(RUN) == mark:
                 left.append(process)
-        except psutil.Error:  # not ours to look into, or just gone
+        except psutil.Error:  # of another user, or just ended
             continue
     for process in left:
-        _log.info(f"process {process.pid} of the killed run is ended.")
+        logger.info(f"process {process.pid} of the killed run is ended.")
         process.terminate()
     _, alive = psutil.wait_procs(left, timeout=60)
     for process in alive:

@@ -12,13 +12,13 @@ from pydantic import ConfigDict, Field, model_validator
 
 from autoseg.data.kinds import KINDS, USUAL_HOLD_OUTS, Kind, OnDisk, kind_of
 from autoseg.data.split import HoldOut, hold_out_size
-from autoseg.errors import InputError, unknown
+from autoseg.errors import InputError
 from autoseg.files import Part, parse
 from autoseg.metrics.conventions import Conventions, LossConventions
 from autoseg.pipeline.outputs import Name
 from autoseg.pipeline.partial import Fillable, Partial, keys_of
 from autoseg.search.settings import Search
-from autoseg.training.settings import NETWORK_NAMES, Training
+from autoseg.training.settings import CHECKPOINT, NETWORK, NETWORK_OPTIONS, WEIGHTS, Training, check_start
 
 
 def _options_by_kind(schema: dict[str, Any]) -> None:
@@ -45,15 +45,15 @@ class Dataset(Part):
         description=f"images held out: a number, or a share such as 0.2 or 20%; null: {USUAL_HOLD_OUTS}",
     )
     split_seed: int | None = Field(
-        default=None, ge=0, description="of the hold-out of all searches; null: each search's own seed"
+        default=None, ge=0, description="seed of the hold-out of all searches; null: each search uses its own seed"
     )
     conventions: Conventions = Field(
         default=Conventions(),
-        description="of the metrics; without a value, drop_background is false for cityscapes, whose class 0 is road",
+        description="conventions of the metrics; drop_background is false by default for cityscapes (class 0 is road)",
     )
     loss_conventions: LossConventions = Field(
         default=LossConventions(),
-        description="of searched, naive and published losses, where they differ from `conventions`",
+        description="conventions of searched, naive and published losses, where they differ from `conventions`",
     )
 
     @cached_property
@@ -68,7 +68,7 @@ class Dataset(Part):
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Dataset:
-        if not isinstance(self.source, OnDisk):  # files are counted before the first job, on the machine that has them
+        if not isinstance(self.source, OnDisk):  # files on disk are counted before the first job starts
             self.check_hold_out()
         return self
 
@@ -83,18 +83,19 @@ class SomeTraining(Partial):
 
 
 class _Trained(Part):
-    network: str = Field(description="see `autoseg.training.networks.NETWORKS`")
-    weights: str | None = Field(default=None, description="imagenet, a file, or null")
+    network: str = Field(description=NETWORK)
+    network_options: dict[str, Any] = Field(default={}, description=NETWORK_OPTIONS)
+    weights: str | None = Field(default=None, description=WEIGHTS)
+    checkpoint: str | None = Field(default=None, description=CHECKPOINT)
     protocol: str
     training: SomeTraining = Field(default=SomeTraining(), description="changes to the protocol")
 
     @model_validator(mode="after")
     def _allowed(self) -> _Trained:
-        if self.network not in NETWORK_NAMES:
-            raise unknown("network", self.network, NETWORK_NAMES)
-        for key in ("device", "workers"):
+        check_start(self.network, self.network_options, self.weights, self.checkpoint)
+        for key in ("device", "loaders"):
             if key in self.training.model_fields_set:
-                what = "is one for all trainings"
+                what = "is the same for all trainings"
                 raise InputError(what, where=f"training.{key}", cure=f"set '{key}' at the top of the config")
         return self
 
@@ -127,7 +128,7 @@ class SomeSearch(Partial):
 
 
 class SearchPlan(Part):
-    """A search of the pipeline: where, what, how, and how its trials are shared out over jobs."""
+    """A search of the pipeline: its data set, proxy task and settings, and how many trials a job has."""
 
     dataset: Name = Field(description="one of `datasets`")
     proxy: Name = Field(description="one of `proxies`")
@@ -142,7 +143,7 @@ class SearchPlan(Part):
     @model_validator(mode="after")
     def _called_by_its_key(self) -> SearchPlan:
         if "name" in self.search.model_fields_set:
-            raise InputError("a search is called by its key", where="search.name", cure="leave it out")
+            raise InputError("the name of a search is its key", where="search.name", cure="leave it out")
         return self
 
 
@@ -151,13 +152,15 @@ class Retraining(_Trained):
 
     protocol: str = Field(default="{preset}", description="training settings by name; {preset}: the preset's, or paper")
     source: Literal["files", "cache"] = Field(default="files", description="read original files, or the proxy's cache")
-    window: tuple[int, int] | None = Field(default=None, description="sliding window of the evaluation; null: whole")
+    window: tuple[int, int] | None = Field(
+        default=None, description="height and width of the sliding window in the evaluation; null: whole images"
+    )
     processes: int = Field(default=1, ge=1, description="GPUs (on a CPU: processes) that train together")
 
     @model_validator(mode="after")
     def _fits(self) -> Retraining:
         if "seed" in self.training.model_fields_set:
-            what = "the seed of a run is that of its table"
+            what = "the seeds of runs are those of the table"
             raise InputError(what, where="training.seed", cure="set `seeds` in the table")
         if self.window is not None and min(self.window) < 32:
             raise InputError(f"found {list(self.window)}", where="window", expected="at least 32 x 32 pixels")

@@ -1,6 +1,6 @@
-"""A SLURM cluster, as the pipeline needs it: what is missing on it, its jobs, and the signals it sends.
+"""A SLURM cluster: what it lacks for the pipeline, the jobs on it, and the signals it sends.
 
-Everything is asked of SLURM's own commands; nothing is changed but by `cancel`.
+All information comes from SLURM's own commands. Only `cancel` changes something.
 """
 
 from __future__ import annotations
@@ -22,25 +22,14 @@ from tempfile import NamedTemporaryFile
 from autoseg.errors import InputError, Problem, unknown
 
 PROFILE = "slurm/config.yaml"
+LONGEST_WAIT = (
+    180  # longest time in seconds between two requests for the states of jobs, a constant of the executor plugin
+)
 
-
-LONGEST_WAIT = 180  # seconds between two looks at the jobs' states, at most: fixed in the executor plugin
-
-
+# File systems that several machines share.
 SHARED = (
-    "nfs",
-    "lustre",
-    "gpfs",
-    "beegfs",
-    "ceph",
-    "fuse",
-    "panfs",
-    "cifs",
-    "smb",
-    "afs",
-    "orangefs",
-    "pvfs",
-    "wekafs",
+    *("nfs", "lustre", "gpfs", "beegfs", "ceph", "fuse", "panfs"),
+    *("cifs", "smb", "afs", "orangefs", "pvfs", "wekafs"),
 )
 
 
@@ -93,21 +82,22 @@ def read_profile(folder: str | os.PathLike[str], gpus: int) -> tuple[Need, str |
     try:
         profile = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except OSError:
-        raise InputError(f"{path}: not readable; give the folder of a Snakemake profile with --profile.") from None
+        cure = "give the folder of a Snakemake profile with --profile"
+        raise InputError("not readable", where=path, cure=cure) from None
     except yaml.YAMLError as error:
-        raise InputError(f"{path}: not YAML ({error}).") from None
+        raise InputError(f"not readable as YAML ({error})", where=path) from None
     asked = profile.get("default-resources") or {}
     partition, account = (str(asked.get(key) or "") for key in ("slurm_partition", "slurm_account"))
     return Need(partition, account, gpus), profile.get("slurm-status-command")
 
 
 def check(need: Need, status_command: str | None = None) -> list[Problem]:
-    """Return what stands in the way of jobs on this cluster, each with what to set."""
+    """Return the problems that jobs would have on this cluster, each with the setting to change."""
     if importlib.util.find_spec("snakemake_executor_plugin_slurm") is None:
         what = "Snakemake's executor for SLURM is not installed"
         return [Problem("snakemake", what, "pip install 'snakemake-executor-plugin-slurm>=2'")]
     if shutil.which("sbatch") is None:
-        return [Problem("slurm", "there is no sbatch here", "run it on a login node of the cluster")]
+        return [Problem("slurm", "there is no sbatch on this machine", "run it on a login node of the cluster")]
     try:
         known = partitions()
         settings = configuration()
@@ -155,7 +145,7 @@ def _check_account(need: Need) -> Iterator[Problem]:
     except InputError:
         yield Problem("account", "this cluster keeps no accounts", f"leave {place} empty")
         return
-    # A cluster may hide the list from its users; then SLURM itself will say.
+    # A cluster may hide the list from its users; then SLURM itself refuses the jobs.
     if accounts and need.account.lower() not in [account.lower() for account in accounts]:
         error = unknown("account", need.account, set(accounts))
         yield Problem("account", error.what, f"set {place}", expected=error.expected)
@@ -174,12 +164,12 @@ def _check_status(settings: dict[str, str], command: str | None) -> Iterator[Pro
 
 
 def check_folder(folder: str | os.PathLike[str]) -> list[Problem]:
-    """Return a remark if a folder seems to be on a disk of this machine alone."""
+    """Return a remark if a folder seems to be on a disk that only this machine has."""
     kind = file_system(folder)
     if kind.startswith(SHARED) or not kind:
         return []
     what = f"is on a file system of kind {kind}, which other machines may not see"
-    return [Problem(str(folder), what, "`autoseg doctor slurm` lets a node look", "warning")]
+    return [Problem(str(folder), what, "`autoseg doctor slurm` asks a node whether it sees it", "warning")]
 
 
 def file_system(folder: str | os.PathLike[str]) -> str:
@@ -195,7 +185,7 @@ def file_system(folder: str | os.PathLike[str]) -> str:
 
 
 def try_node(need: Need, folder: str | os.PathLike[str], seconds: int = 60) -> list[Problem]:
-    """Let a node look at a folder and start autoseg; return what it did not find."""
+    """Run a job that looks for a folder and for autoseg; return what it did not find."""
     autoseg = shutil.which("autoseg") or "autoseg"
     with NamedTemporaryFile(prefix=".seen-by-a-node.", dir=folder) as probe:
         script = (
@@ -255,7 +245,7 @@ def configuration() -> dict[str, str]:
 
 
 def jobs(runs: Iterable[str], states: str = "") -> list[str]:
-    """Return the ids of the jobs that are still there of Snakemake's runs, which are their jobs' names."""
+    """Return the ids of jobs in the queue, by the names of Snakemake's runs, which all jobs of a run have."""
     names = ",".join(runs)
     if not names:
         return []
@@ -270,25 +260,25 @@ def cancel(ids: Iterable[str]) -> None:
 
 
 def _ask(*command: str) -> str:
-    """Return what a command of SLURM's prints."""
+    """Return what a command of SLURM prints."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     except FileNotFoundError:
-        raise InputError(f"there is no {command[0]} on this machine") from None
+        raise InputError("this command is not on this machine", where=command[0]) from None
     except subprocess.TimeoutExpired:
-        raise InputError(f"{command[0]} gives no answer within a minute") from None
+        raise InputError("gives no answer within a minute", where=command[0]) from None
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
-        raise InputError(f"{command[0]}: {said[-1] if said else f'exit code {done.returncode}'}")
+        raise InputError(said[-1] if said else f"exit code {done.returncode}", where=command[0])
     return done.stdout
 
 
 def pass_on_signals() -> None:
-    """Pass SIGTERM and SIGUSR1, in a job, on to the command that the job is for, as SIGTERM.
+    """In a job, pass SIGTERM and SIGUSR1 on to the command of the job, as SIGTERM.
 
-    SLURM tells a job's own process that its time is nearly over, or that it is cancelled; not that process's children.
-    The job's own process is Snakemake, which tells nobody. It sets a handler for SIGTERM later; so this listens beside
-    whatever handlers there are.
+    SLURM sends these signals to the first process of a job when it is cancelled or its time is nearly over, but not to
+    the children of that process. The first process is Snakemake, which does not pass them on. Snakemake sets its own
+    handler for SIGTERM later; therefore this function uses no handler, but a pipe that gets the number of each signal.
     """
     import psutil
 

@@ -1,4 +1,4 @@
-"""What the Snakefile takes from Snakemake beside its documented interface: a function each, with the reason.
+"""What the Snakefile uses of Snakemake beside its documented interface: one function for each, with the reason.
 
 Nothing is imported from Snakemake; each function is given the Snakefile's `workflow` or a job of it.
 tests/test_snakemake_private.py runs them all in the installed Snakemake, and fails when it has changed.
@@ -45,8 +45,8 @@ def is_planned(workflow: Any, rule: str) -> bool:
 def resources(job: Any, attempt: int, *keys: str) -> list[Any]:
     """Return what a job asks for in its nth attempt, for each key; None: nothing.
 
-    Resources are functions of the attempt, and Snakemake computes those of the present one only. To know before the
-    start whether a partition takes the last attempt, the number is set for a moment.
+    Resources are functions of the attempt, and Snakemake computes only those of the present attempt. The check before
+    the start needs those of the last attempt; so the number is changed for a moment.
     """
     present, job.attempt = job.attempt, attempt
     try:

@@ -22,28 +22,13 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-
 # Okabe and Ito's colours. A series differs from the others in line style, marker and hatch too.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
-
-
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
-
-
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-
-
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++", "oooo")
-
-
 SOFT = "0.55"
-
-
 _REMARK = "#a03000"
-
-
-SUFFIXES = ("png", "svg", "pdf")
-
 
 _STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -61,7 +46,6 @@ _STYLE: dict[Any, Any] = {
     "hatch.linewidth": 0.6,
     "image.interpolation": "nearest",
 }
-
 
 # No dates and no versions in the files.
 _METADATA = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}

@@ -15,16 +15,9 @@ from pathlib import Path
 from autoseg import __version__
 
 _PACKAGES = (
-    "torch",
-    "torchvision",
-    "numpy",
-    "scipy",
-    "optuna",
-    "snakemake",
-    "segmentation-models-pytorch",
-    "matplotlib",
+    *("torch", "torchvision", "numpy", "scipy", "optuna", "snakemake"),
+    *("segmentation-models-pytorch", "matplotlib"),
 )
-
 
 _STAGES = ("prepare", "split", "searches", "runs", "tables", "figures", "report")
 

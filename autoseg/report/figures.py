@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 
 _FINE = np.linspace(0, 1, 501)
-
-
 _PAPERS_GPUS = 8  # the paper's hours are those of eight V100 at once
 
 
@@ -80,7 +78,7 @@ def write_figure(
 
 
 def search_figure(config: SearchFigure, layout: Layout) -> tuple[Figure, list[Problem]]:
-    """Draw the best average score up to each step: a line for each group, from its worst to its best repeat a band."""
+    """Draw the best average score up to each step: a line for each group, a band from its worst to its best repeat."""
     figure = drawing.new_figure(5.2, 3.6)
     axes, lacks, metrics = figure.subplots(), [], []
     for number, (label, names) in enumerate(config.lines.items()):
@@ -228,7 +226,7 @@ def _surface(axes: Axes, loss: Surrogate, operator: str, pair: tuple[str | None,
     y = np.linspace(0, 1, 101)
     a, b = (y if name is None else loss.space.curve_of(loss.curves[name])(y) for name in pair)
     a, b = a[None, :], b[:, None]
-    value = a + b - a * b if operator.endswith("OR") else a * b
+    value = a + b - a * b if formula.get(loss.metric).operators[operator] == "OR" else a * b
     levels = np.linspace(0, 1, 11)
     shades = [str(shade) for shade in np.linspace(1, 0.5, 10)]  # light enough for black figures on them
     axes.contourf(y, y, value, levels=levels, colors=shades)

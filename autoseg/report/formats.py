@@ -118,14 +118,8 @@ def comma_separated(table: FilledTable) -> str:
 # ------------------------------------------------------------------------------------------------------------- LaTeX
 
 _LATEX = {c: f"\\{c}" for c in "&%$#_{}"}
-
-
 _LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$"}
-
-
 _LATEX |= {"±": r"$\pm$", "−": "$-$", "✓": r"$\checkmark$", "✗": r"$\times$", "→": r"$\to$", "×": r"$\times$"}
-
-
 _MANY_COLUMNS = 8  # from here on the table is scaled to the page's width, as the paper's are
 
 

@@ -84,7 +84,7 @@ def predict(
     network = load_network(run, trained, device)
     view = WholeView(trained.test_scale) if trained.test_scale else None
     found = []
-    for images, masks in eval_loader(data.read, ids, view, workers=0):
+    for images, masks in eval_loader(data.read, ids, view, loaders=0):
         labels = evaluation.predict(network, images.to(device), masks.shape[-2:], window)
         found += [label.cpu().numpy() for label in labels]
     return found

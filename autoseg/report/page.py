@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from autoseg.search.steps import Candidate
 
 _UNFOLDED_STORIES = 6  # with more searches than this, each story is folded up
-
-
 _SHOWN = 3  # of the files that belong to no run
 
 

@@ -21,7 +21,6 @@ from autoseg.pipeline.outputs import SCORE_TABLES
 PUBLISHED_TABLES = ("metrics", *SCORE_TABLES)
 """The paper's tables, in its order."""
 
-
 _CELL = re.compile(r"^(?:(?P<marks>u|b|ub) )?(?P<text>\d+\.\d+|Fail)$")
 
 

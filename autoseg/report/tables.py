@@ -20,10 +20,7 @@ from autoseg.report.score_files import ReadScores
 from autoseg.search.times import search_time
 
 NEAR_BEST = 0.3  # percent points
-
-
 _CHECKS = {"yes": "✓", "no": "✗"}  # as the paper prints its ablation
-
 
 # The metrics that the paper underlines for the hand-made losses; it underlines none for Dice.
 _AIMS = {"ce": ["gAcc"], "wce": ["mAcc"], "lovasz": ["mIoU"], "dpce": ["BIoU", "BF1"], "ssim": ["BIoU", "BF1"]}

@@ -1,7 +1,7 @@
-"""The files of one search: where they are, and what happens to a score that does not belong to its trial.
+"""The files of one search: their paths, and what is done with a score that does not belong to its trial.
 
 `step-001/proposals.json`, `step-001/trial-<number>.json`, ..., `rescore/` (like a step), `surrogate.json`;
-`search.json` where a search was started without the pipeline; and `journal.log`, which may be deleted at any time.
+`search.json` if the search was started without the pipeline; and `journal.log`, which may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autoseg.search.settings import Search, load_search
 from autoseg.search.space import changes, self_contained
 from autoseg.search.steps import record
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Folder:
@@ -27,19 +27,19 @@ class Folder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
-    # The settings of a search that no pipeline knows.
+    # The settings of a search outside a pipeline.
 
     def start(self, search: Search) -> Search:
-        """Write `search.json`, or check that the one that is there proposes the same; return what it says now.
+        """Write `search.json`, after checking that an older one gives the same proposals; return the settings in it.
 
-        Curves to start from are written as theta: the search goes on when their file changes or is gone.
+        A file of curves to start from is replaced by theta, so that the search does not need that file any more.
         """
         search = self_contained(search)  # first: what cannot be searched must not be written
         if (self.path / "search.json").exists() and (changed := changes(self.search(), search)):
             raise InputError(
                 f"this search was started with other settings ({', '.join(changed)})",
                 where=self.path / "search.json",
-                cure="give them back, or search in a new folder",
+                cure="use the old settings, or search in a new folder",
             )
         write_json(self.path / "search.json", search.model_dump())
         return search
@@ -111,8 +111,8 @@ class Folder:
     def unscored(self, step: StepName, fingerprints: Mapping[int, str]) -> list[int]:
         """Return which trials have no score with the given fingerprint.
 
-        A score with another fingerprint is of another task, setting or objective: it is set aside, and nothing is lost.
-        One that was set aside is taken back when its fingerprint is asked for again.
+        A score with another fingerprint is of another task, setting or objective: it is renamed, not deleted. It
+        gets its name back when its fingerprint is needed again.
         """
         self._set_aside_damaged(step)
         done = {score.number: score for score in self.scores(step)}
@@ -133,13 +133,13 @@ class Folder:
                 read_json(path)
             except InputError as error:
                 aside = path.with_name(f"damaged-{path.name}")
-                log.warning("%s is set aside as %s: %s", path, aside.name, error.what)
+                logger.warning("%s is set aside as %s: %s", path, aside.name, error.what)
                 path.replace(aside)
 
     def _set_aside(self, step: StepName, score: TrialScore, why: str) -> None:
         """Rename a trial's score, and its time, so that they do not count."""
         path = self.score_path(step, score.number)
-        log.warning("%s is set aside as %s: %s", path, _aside(path, score).name, why)
+        logger.warning("%s is set aside as %s: %s", path, _aside(path, score).name, why)
         for kind in ("time", "trial"):
             found = path.with_name(f"{kind}-{score.number}.json")
             if found.exists():
@@ -155,7 +155,7 @@ class Folder:
                     found = path.with_name(f"{kind}-{number}.json")
                     if _aside(found, score).exists():
                         _aside(found, score).replace(found)
-                log.info("%s is used again: it was set aside as %s", path, aside.name)
+                logger.info("%s is used again: it was set aside as %s", path, aside.name)
                 return True
         return False
 

@@ -14,8 +14,8 @@ from autoseg.search.space import search_space
 def write_journal(folder: Folder, search: Search, history: Sequence[Scored]) -> None:
     """Write what is scored so far to `journal.log`, which optuna-dashboard can open at any time.
 
-    Only what is missing is appended. Nothing is ever read from the journal: one that does not fit the search's files is
-    written anew.
+    Trials that are missing in it are appended. If its trials differ from those of the search, it is written again.
+    Nothing else reads it.
     """
     import optuna
     from optuna.storages import JournalStorage
@@ -24,8 +24,7 @@ def write_journal(folder: Folder, search: Search, history: Sequence[Scored]) -> 
     path = folder.path / "journal.log"
     scored = as_trials(search_space(search), history)
 
-    # Only one process writes it, so a lock is stale after moments. With Optuna's grace period a killed writer would
-    # hold up the next step for 30 s.
+    # Only one process writes the journal, so a lock that is 3 s old was left by a killed one. Optuna would wait 30 s.
     lock = JournalFileSymlinkLock(str(path), grace_period=3)
 
     def append() -> None:

@@ -9,26 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from autoseg.errors import InputError, unknown
+from autoseg.errors import InputError, unknown, whole_number
 
 Array = NDArray[np.float64]
-
-
 REACH = 4.0
 """How many sigmas beyond [0, 1] mu may go where it is only the parent's mean: at the bound the policy's expectation is
 .23 sigma from the edge; with mu in [0, 1] it could never come nearer than .8 sigma."""
 
-
 EDGE = 1e-3
 """With `optimise="logit"` the first mean is at least this far from 0 and 1, where the logit is infinite."""
-
 
 # What a preset says differently from the default settings. `paper`: section 3.3 and Algorithm 1 (the optimiser and its
 # rate are not in the paper; the joint ratio's step depends on both). `release`: the authors' released code. `annealed`
@@ -82,7 +78,7 @@ class Settings:
     def __post_init__(self) -> None:
         # NumPy's numbers become Python's, so that everything here can be written as JSON.
         for name, least in (("trials_per_step", 2), ("steps", 1), ("updates", 1)):
-            object.__setattr__(self, name, whole_number(name, getattr(self, name), least))
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, least=least))
         for name in ("sigma", "lr", "clip"):
             value = getattr(self, name)
             if name == "clip" and value is None:
@@ -143,13 +139,6 @@ class Settings:
 def is_number(value: Any) -> bool:
     """Whether `value` is a finite real number, Python's or NumPy's."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def whole_number(name: str, value: Any, least: int) -> int:
-    """Return `value` as Python's integer; anything but a whole number of at least `least` is refused."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise InputError(f"found {value!r}", where=name, expected=f"a whole number of at least {least}")
-    return int(value)
 
 
 # ------------------------------------------------------------------------------------------------ the policy's density

@@ -1,6 +1,6 @@
 """The samplers of a search, each rebuilt from the scored steps: what it proposes next, and its means so far.
 
-Optuna is imported by the samplers that need it, and by nobody who only asks PPO2 or CMA-ES.
+Optuna is imported only by the samplers that need it, not by PPO2 and CMA-ES.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Trials, scored: a chunk of a step one after the other, or a whole search in worker processes on this machine.
+"""Run trials: a chunk of a step one after the other, or a whole search in worker processes on this machine.
 
-Both write the same files through the same functions, so that either goes on where the other stopped.
+Both write the same files by the same functions, so that each continues what the other began.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from autoseg import gpus
 from autoseg.errors import InputError
 from autoseg.files import fingerprint, writing
 from autoseg.losses.surrogate import Surrogate
-from autoseg.plugins import import_module
+from autoseg.plugins import import_callable
 from autoseg.progress import bar
 from autoseg.search.budget import planned, steps_that_fit, total_seconds, waves
 from autoseg.search.folder import Folder
@@ -62,7 +62,7 @@ class UserFunction:
     spec: str
 
     def fingerprint(self, search: Search, proposal: Surrogate) -> str:
-        """Return the fingerprint of a proposal's score; what the function does is known by its name only."""
+        """Return the fingerprint of a proposal's score; of the function it holds only the name."""
         return fingerprint({"theta": proposal.theta, "search": search_fingerprint(search), "objective": self.spec})
 
     def __call__(self, proposal: Surrogate, number: int) -> Any:
@@ -76,16 +76,7 @@ def load_objective(spec: str) -> Callable[[Surrogate, int], Any]:
     >>> load_objective("math:hypot").__name__
     'hypot'
     """
-    where = f"objective '{spec}'"
-    module, colon, name = spec.partition(":")
-    if not (module and colon and name):
-        raise InputError("has no module or no function", where=where, expected="module:function, such as my_task:score")
-    found = getattr(import_module(module, where), name, None)
-    if found is None:
-        raise InputError(f"module {module} has no '{name}'", where=where)
-    if not callable(found):
-        raise InputError(f"'{name}' is not a function", where=where)
-    return found
+    return import_callable(spec, "objective")
 
 
 # ---------------------------------------------------------------------------------------------------------- one trial
@@ -263,7 +254,7 @@ def _score_all(
 ) -> None:
     """Write a step's proposals and score those that have no score yet."""
     files.write(proposals)
-    proposals = files.proposals(proposals.step)  # another machine's may differ in the last digits, and was scored
+    proposals = files.proposals(proposals.step)  # those on disk, which may differ in the last digits
     jobs = unscored(files, proposals.step, proposals.search, proposals.trials, objective)
     shown.update(len(proposals.trials) - len(jobs))
     futures = {pool.submit(job.run, objective): job.number for job in jobs}
@@ -285,7 +276,7 @@ _worker = ExitStack()  # what a worker process holds until it ends
 
 
 def _start_worker(trials_per_gpu: int) -> None:
-    """Have the worker end when the search is killed: it would otherwise wait for work, and hold its GPU, for ever."""
+    """Take a GPU, and end the worker when the search is killed; else it would wait, and keep its GPU, for ever."""
     parent = multiprocessing.parent_process()
 
     def wait() -> None:

@@ -19,7 +19,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from autoseg.errors import InputError, unknown
+from autoseg.errors import InputError, unknown, whole_number
 from autoseg.search.box import Box
 from autoseg.search.frozen import (
     DRAW,
@@ -46,7 +46,6 @@ from autoseg.search.ppo2 import (
     draw,
     initial_policy,
     next_policy,
-    whole_number,
 )
 
 SETTINGS = "ppo2:settings"  # a study's user attribute: what its trials mean
@@ -167,7 +166,7 @@ class PPO2Sampler(BaseSampler):
     ) -> None:
         given = locals()  # every field of Settings is an argument of the same name
         self.settings = Settings(**{field.name: given[field.name] for field in fields(Settings)})
-        self.seed = whole_number("seed", seed, 0)
+        self.seed = whole_number(seed, "seed")
         self._initial_mean = dict(initial_mean or {})
         self._box = Box.of(search_space, self.settings.family)
         self._box.initial(self._initial_mean)

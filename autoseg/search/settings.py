@@ -15,7 +15,7 @@ from autoseg.losses.names import parse_loss
 from autoseg.losses.surrogate import curve_space
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions, LossConventions
-from autoseg.metrics.formula import Layout
+from autoseg.metrics.formula import CurveLayout
 from autoseg.search.ppo2 import PRESETS, Settings
 
 
@@ -26,25 +26,29 @@ class Search(Part):
     'mIoU'
     """
 
-    name: str = Field(default="search", description="what the search is called in files and on the dashboard")
+    name: str = Field(default="search", description="name of the search in files and on the dashboard")
     metric: str = Field(description="the target metric: gAcc mAcc mIoU FWIoU BIoU BF1, or a registered one")
     family: Literal["bezier", "linear"] = Field(default="bezier", description="the family of curves")
-    layout: str | None = Field(default=None, description="which operands have a curve; null: the metric's default")
+    layout: str | None = Field(
+        default=None, description="which operands have a curve of their own; null: the default of the metric"
+    )
     pieces: int | None = Field(default=None, ge=1, description="pieces of each curve; null: the layout's or 5 (linear)")
     monotone: bool = Field(default=True, description="keep the monotonicity constraint")
     truth_table: bool = Field(default=True, description="keep the truth-table constraint")
     conventions: Conventions = Field(
-        default=Conventions(), description="of the target metric: tolerance, boundary_radius, ..."
+        default=Conventions(), description="conventions of the target metric: tolerance, boundary_radius, ..."
     )
     loss_conventions: LossConventions = Field(
-        default=LossConventions(), description="of the loss, where they differ from `conventions`"
+        default=LossConventions(), description="conventions of the loss, where they differ from `conventions`"
     )
     initial: str | list[FiniteFloat] = Field(
         default="identity",
         description="the first mean: identity, published:<name>, the path of a surrogate.json, relative to the file "
         "that these settings are in, or theta itself",
     )
-    sampler: Literal["ppo2", "random", "tpe", "cmaes", "gp"] = Field(default="ppo2", description="who proposes")
+    sampler: Literal["ppo2", "random", "tpe", "cmaes", "gp"] = Field(
+        default="ppo2", description="sampler that proposes the trials"
+    )
     preset: str = Field(
         default="default", description="PPO2's settings: default, paper, release, annealed or recommended"
     )
@@ -58,8 +62,8 @@ class Search(Part):
     trials_per_step: int | None = Field(default=None, ge=2, description="M, trials in a step; null: the preset's")
     score_last_mean: bool | None = Field(
         default=None,
-        description="PPO2: run one step more, so that the mean after step T competes (Algorithm 1); null: with the "
-        "preset paper",
+        description="PPO2: run one more step, which scores the mean after step T too (Algorithm 1); null: only with "
+        "the preset paper",
     )
     rescore: int = Field(
         default=0,
@@ -70,8 +74,8 @@ class Search(Part):
     seed: int = Field(
         default=0,
         ge=0,
-        description="the source of all random numbers of the search; in a pipeline also of its trials' initial heads "
-        "and batches and of its hold-out, unless `training.seed` of the proxy or `split_seed` of the data set is given",
+        description="seed of the search; in a pipeline also of the initial heads and batches of its trials (unless "
+        "`training.seed` of the proxy is given) and of its hold-out (unless `split_seed` of the data set is given)",
     )
 
     @field_validator("metric")
@@ -97,7 +101,7 @@ class Search(Part):
         return self
 
     @property
-    def curves(self) -> tuple[str, Layout, CurveSpace]:
+    def curves(self) -> tuple[str, CurveLayout, CurveSpace]:
         """The name of the layout, the layout, and the space of each of its curves."""
         return curve_space(self.metric, self.family, self.layout, self.pieces, self.monotone, self.truth_table)
 
@@ -114,7 +118,7 @@ class Search(Part):
 
     @property
     def total_steps(self) -> int:
-        """How many steps are run: T, and one more where the mean after step T is to compete."""
+        """The number of steps: T, and one more if the mean after step T is scored too."""
         last = self.preset == "paper" if self.score_last_mean is None else self.score_last_mean
         return self.settings.steps + (1 if last else 0)
 

@@ -86,8 +86,8 @@ def surrogate(search: Search, theta: Sequence[float], source: str = "") -> Surro
 def decisive(search: Search) -> Search:
     """Return the search reduced to what its proposals follow from, given the scores, with every setting written out.
 
-    Two searches that propose the same are equal here, but for their names. What is left out may change while a search
-    runs: the number of steps, unless the clip falls over them, and how its answer is picked and rescored.
+    Two searches with the same proposals are equal here, except for their names. Settings that are left out may change
+    while a search runs: the number of steps (unless the clip depends on it), and how the answer is picked and rescored.
 
     >>> decisive(Search(metric="mIoU", preset="paper", steps=4)) == decisive(Search(metric="mIoU", preset="paper"))
     True

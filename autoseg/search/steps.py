@@ -79,7 +79,7 @@ def record(proposals: Proposals, scores: Sequence[TrialScore], where: str = "the
         raise InputError(
             f"every trial of step {proposals.step} collapsed without a score",
             where=where,
-            cure="mend the training, and move the step's folder away to try it again",
+            cure="correct the training, and move the folder of the step away to try it again",
         )
     scores_found = (found[trial.number] for trial in proposals.trials)
     return Scored(proposals, tuple(min(numbers) if score is None else score for score in scores_found))
@@ -222,7 +222,7 @@ def _rescore(proposer: Proposer) -> Proposals:
 
 
 def _starts(search: Search) -> list[Candidate]:
-    """Return the identity, which no search should end below, and where the search started."""
+    """Return the identity, as no answer should be worse than it, and the start of the search."""
     identity_curves = search_space(search.model_copy(update={"initial": "identity"}))
     name = f", {Path(search.initial).name}" if isinstance(search.initial, str) else ""
     return [
@@ -262,7 +262,7 @@ def _replay(search: Search, history: Sequence[Scored]) -> Proposer:
             raise InputError(
                 f"its proposals were made with other settings ({', '.join(changed)})",
                 where=where,
-                cure="give them back, or search in a new folder",
+                cure="use the old settings, or search in a new folder",
             )
     stale = [n for n, step in enumerate(history) if n and step.proposals.after not in (None, _after(history[:n]))]
     if stale:
@@ -279,5 +279,5 @@ def _stale(search: Search, step: StepName) -> InputError:
     return InputError(
         "it does not follow from the scores before it, which have changed since",
         where=f"search '{search.name}': step {step}",
-        cure="ask for that step again, or give the scores back",
+        cure="run `autoseg ask` for that step again, or restore the scores",
     )

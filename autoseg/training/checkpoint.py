@@ -1,4 +1,4 @@
-"""Checkpoints: a training saved so that it goes on exactly where it was; the last two are kept."""
+"""Checkpoints: the state of a training on disk, from which it continues exactly; the last two are kept."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import torch
 from torch import nn
 
 from autoseg.files import atomic, writing
+from autoseg.training.average import Average
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Checkpoint:
-    """A training's state on disk, and the one before it: a kill while writing, or a damaged file, loses one of them.
+    """The state of a training on disk, and the state before it, which is used if the newer file is damaged.
 
-    Only a state with the same fingerprint is restored: it names everything the training depends on.
+    Only a state with the same fingerprint, that of everything the training depends on, is restored.
     """
 
     def __init__(self, path: str | os.PathLike[str], fingerprint: str) -> None:
@@ -27,7 +28,14 @@ class Checkpoint:
         self.new = self.path.with_suffix(".new")
         self.fingerprint = fingerprint
 
-    def save(self, network: nn.Module, optimiser: torch.optim.Optimizer, scaler: Any, iteration: int) -> None:
+    def save(
+        self,
+        network: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        scaler: Any,
+        iteration: int,
+        average: Average | None = None,
+    ) -> None:
         """Write the state after `iteration` steps, keeping the one before."""
         state = {
             "fingerprint": self.fingerprint,
@@ -35,6 +43,7 @@ class Checkpoint:
             "network": network.state_dict(),
             "optimiser": optimiser.state_dict(),
             "scaler": scaler.state_dict(),
+            **({} if average is None else {"average": average.state}),
         }
         with writing(self.path):
             self._remove_torn()
@@ -51,22 +60,31 @@ class Checkpoint:
         self._remove_torn()
 
     def _remove_torn(self) -> None:
-        """Delete what a kill while writing left: with every preemption that takes too long, it would be one more."""
+        """Delete the temporary files that kills during writing left; they would add up."""
         for path in self.path.parent.glob(f".{self.new.name}.*.part"):
             path.unlink(missing_ok=True)
 
-    def restore(self, network: nn.Module, optimiser: torch.optim.Optimizer, scaler: Any, device: torch.device) -> int:
+    def restore(
+        self,
+        network: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        scaler: Any,
+        device: torch.device,
+        average: Average | None = None,
+    ) -> int:
         """Put the newest good state in place and return its iteration; 0 if there is none."""
         for path in (self.path, self.previous):
             state = _load(path, device)
             if state is None:
                 continue
             if state["fingerprint"] != self.fingerprint:
-                _log.warning("%s: made with other settings or data; not used.", path)
+                logger.warning("%s: made with other settings or data; not used.", path)
                 continue
             network.load_state_dict(state["network"])
             optimiser.load_state_dict(state["optimiser"])
             scaler.load_state_dict(state["scaler"])
+            if average is not None:
+                average.restore(state["average"])
             return int(state["iteration"])
         return 0
 
@@ -76,7 +94,8 @@ def _load(path: Path, device: torch.device) -> dict[str, Any] | None:
         return None
     try:
         state = torch.load(path, map_location=device, weights_only=True)
-        return {key: state[key] for key in ("fingerprint", "iteration", "network", "optimiser", "scaler")}
-    except Exception as error:  # a torn or foreign file fails in many ways; the one before it may be good
-        _log.warning("%s: not readable as a checkpoint (%s); trying the one before.", path, type(error).__name__)
+        needed = {key: state[key] for key in ("fingerprint", "iteration", "network", "optimiser", "scaler")}
+        return {**needed, "average": state.get("average")}
+    except Exception as error:  # a damaged file can raise any error; the one before it may be good
+        logger.warning("%s: not readable as a checkpoint (%s); trying the one before.", path, type(error).__name__)
         return None

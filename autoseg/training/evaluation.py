@@ -16,7 +16,7 @@ Predicted = Callable[[int, Tensor], None]
 
 
 def is_finite(network: nn.Module) -> bool:
-    """Whether all weights and statistics are finite: without that, labels mean nothing, and the score is 0."""
+    """Return whether all weights and statistics are finite; if not, predictions mean nothing and the score is 0."""
     return bool(torch.stack([value.isfinite().all() for value in network.state_dict().values()]).all())
 
 

@@ -1,4 +1,4 @@
-"""What a training says of itself while it runs: JSON lines for programs, TensorBoard for those who have it."""
+"""The logs of a training while it runs: JSON lines, and curves for TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Line = Mapping[str, Any]  # iteration, loss, lr, images_per_s
 
 
 class JsonLines:
-    """A file of one JSON object a line. A resumed training goes over some steps again: their lines are replaced.
+    """A file with one JSON object a line. A resumed training repeats some steps: their lines are replaced.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "log.jsonl"
@@ -46,7 +46,7 @@ class JsonLines:
 
 
 def _iteration(line: str) -> float:
-    """Return which step a line is of; a line torn by a kill is of none, and dropped."""
+    """Return the step of a line; infinity, so that it is dropped, for a line that a kill cut off."""
     try:
         return float(json.loads(line)["iteration"])
     except (ValueError, KeyError, TypeError):
@@ -61,8 +61,9 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise InputError(
-                "--tensorboard needs the package tensorboard; install it, or leave the option out: log.jsonl in the "
-                "run's folder holds the same numbers."
+                "needs the package tensorboard",
+                where="--tensorboard",
+                cure="install it, or leave the option out: log.jsonl in the run's folder has the same numbers",
             ) from None
         self.make = lambda iteration: SummaryWriter(str(folder), purge_step=iteration)
         self.writer: Any = None

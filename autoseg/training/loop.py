@@ -1,4 +1,4 @@
-"""Training a network: SGD on the poly schedule, on one device or several, resumed exactly after any stop.
+"""Training a network: the loop over its steps, on one device or several, resumed exactly after any stop.
 
 Everything random derives from (seed, iteration): the batches (`autoseg.data.loaders`), and the dropout, which is seeded
 anew before each step. So a training resumed from a checkpoint goes through the same steps as one that never stopped,
@@ -23,18 +23,24 @@ from torch import Tensor, nn
 
 from autoseg import gpus
 from autoseg.data.loaders import sample_seed
+from autoseg.data.model import VOID
 from autoseg.errors import InputError, Preempted
+from autoseg.losses.batch import Loss
+from autoseg.losses.labels import Labels, LabelWatch
 from autoseg.progress import bar
 from autoseg.training.arithmetic import autocast, cudnn_settings
+from autoseg.training.average import Average
 from autoseg.training.checkpoint import Checkpoint
+from autoseg.training.foreign import Foreign
 from autoseg.training.logs import Line
 from autoseg.training.networks import Network
+from autoseg.training.optimiser import freeze_parameters, freeze_statistics, learning_rate, make_optimiser
 from autoseg.training.settings import Training
 from autoseg.training.watch import LOOK_EVERY, Watch, reduced, works_behind
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-Loader = Callable[[int], Iterable[tuple[Tensor, Tensor]]]  # from which (micro-)batch on -> batches
+BatchesFrom = Callable[[int], Iterable[tuple[Tensor, Tensor]]]  # the number of a (micro-)batch -> batches from it on
 
 
 @dataclass
@@ -49,10 +55,12 @@ class Outcome:
 def choose_device(name: str) -> torch.device:
     """Return the device that the settings ask for; a GPU that is asked for and missing is an error."""
     if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("device is 'cuda', but no GPU is available here; ask for one, or set device to 'cpu'.")
+        raise InputError(
+            "is 'cuda', but no GPU is available here", where="device", cure="ask for one, or set it to 'cpu'"
+        )
     if name == "cpu" or not torch.cuda.is_available():
         if name == "auto" and (held := os.environ.get(gpus.HELD)):
-            _log.warning(f"torch sees no GPU, though this process may use {held}: it trains on the CPU.")
+            logger.warning(f"torch sees no GPU, though this process may use {held}: it trains on the CPU.")
         return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
@@ -64,7 +72,7 @@ def distributed(device: torch.device) -> Iterator[tuple[int, int]]:
     if world == 1:
         yield 0, 1
         return
-    if dist.is_initialized():  # by a caller, who may have more to do with it: a group cannot be joined twice
+    if dist.is_initialized():  # the caller has joined already, and a group cannot be joined twice
         yield dist.get_rank(), dist.get_world_size()
         return
     if device.type == "cuda":
@@ -76,16 +84,10 @@ def distributed(device: torch.device) -> Iterator[tuple[int, int]]:
         dist.destroy_process_group()
 
 
-def learning_rate(settings: Training, iteration: int, base: float) -> float:
-    """Return base (1 - t/T)^power, not below min_lr: (base - min) (1 - t/T)^power + min."""
-    left = 1 - iteration / settings.iterations
-    return (base - settings.min_lr) * left**settings.power + settings.min_lr
-
-
 def train(
-    network: Network,
+    network: Network | Foreign,
     loss: nn.Module,
-    loader: Loader,
+    loader: BatchesFrom,
     settings: Training,
     *,
     device: torch.device,
@@ -103,32 +105,31 @@ def train(
         loader: gives the batches from a number on; with `accumulate`, a batch is that many of them.
         settings: see `autoseg.training.settings.Training`.
         device, rank, world: see `choose_device` and `distributed`.
-        checkpoint: where to save and from where to go on.
-        logs: are called every now and then with iteration, loss, lr and images_per_s; see `autoseg.training.logs`.
+        checkpoint: where the state is saved, and from which the training continues.
+        logs: called 200 times in a training with iteration, loss, lr and images_per_s; see `autoseg.training.logs`.
         progress: the name of a bar; None: no bar.
 
-    A loss that is not finite ends the training: the outcome is then `diverged`, the weights are those before the step.
-    On a GPU that is seen up to `LOOK_EVERY` steps later; batch statistics then include the batches of those steps.
-    Out of memory is no such end but an error. Told to stop by SIGTERM or SIGUSR1, it saves and raises `Preempted`.
+    A loss that is not finite ends the training: the outcome is `diverged`, and the weights are those before that step.
+    On a GPU this is noticed up to `LOOK_EVERY` steps later; batch statistics then include the batches of those steps.
+    Out of memory is an error instead. On SIGTERM or SIGUSR1 the training saves its state and raises `Preempted`.
     """
     torch.set_num_threads(settings.threads)
-    encoder, heads = network.parameter_groups()
-    bases = (settings.lr, settings.lr * settings.head_lr)
-    optimiser = torch.optim.SGD(
-        [{"params": encoder, "lr": bases[0]}, {"params": heads, "lr": bases[1]}],
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        fused=works_behind(device) or None,  # the fused kernel skips a step without asking the host
-    )
+    freeze_parameters(network, settings)
+    # The fused kernel skips a step without asking the host.
+    optimiser, bases = make_optimiser(network, settings, fused=works_behind(device))
+    average = Average(network, settings.ema) if settings.ema is not None else None
     scaler = torch.amp.GradScaler(device.type, enabled=device.type == "cuda" and settings.precision == "float16")
     start = 0
     if checkpoint is not None:
-        start = checkpoint.restore(network, optimiser, scaler, device)
+        start = checkpoint.restore(network, optimiser, scaler, device, average)
         found = torch.tensor(start, dtype=torch.float64, device=device)
-        if reduced(found, world) != start * world:  # on several nodes: a folder of each, or a file seen too early
+        if (
+            reduced(found, world) != start * world
+        ):  # nodes with different folders, or a node that sees the newest file late
             raise InputError(
-                f"{checkpoint.path}: the processes found different checkpoints (this one step {start}); the run's "
-                "folder must be one that all of them see."
+                f"the processes found different checkpoints (this one that of step {start})",
+                where=checkpoint.path,
+                cure="use a folder that all of them see",
             )
     model: nn.Module = network
     if device.type == "cuda" and settings.channels_last:
@@ -137,18 +138,20 @@ def train(
         if device.type == "cuda":
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         model = nn.parallel.DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
-    if works_behind(device):
-        for parameter in network.parameters():  # torch would leave them uninitialised if the first step is skipped
-            optimiser.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
+    if works_behind(device) and settings.optimiser == "sgd":
+        for group in optimiser.param_groups:  # torch would leave them uninitialised if the first step is skipped
+            for parameter in group["params"]:
+                optimiser.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
     if settings.compile:
         model = torch.compile(model)  # type: ignore[assignment]
     loss = loss.to(device)
     model.train()
+    freeze_statistics(network, settings)
     outcome = Outcome(start)
     batches = iter(loader(start * settings.accumulate))
     shown = bar(progress, "step", total=settings.iterations, initial=start)
     began, images_done = time.perf_counter(), 0
-    watch = Watch(device, world)
+    watch, labels_seen = Watch(device, world), LabelWatch(VOID)
     look_every = LOOK_EVERY if works_behind(device) else 1
     cudnn_set = cudnn_settings(settings, device, fixed_shape=True)
     with shown, cudnn_set, _stop_signals() as stop, _plain_errors(settings, world):
@@ -168,22 +171,29 @@ def train(
                 with quiet:
                     with autocast(settings, device):
                         logits, *auxiliary = model(images)
-                    total = loss(logits.float(), masks)  # in float32, whatever the network's arithmetic
+                    # What losses derive from labels is made once for both heads.
+                    target = Labels(masks) if isinstance(loss, Loss) else masks
+                    total = loss(logits.float(), target)  # in float32, whatever the network's arithmetic
                     for other in auxiliary:
-                        total = total + settings.aux_weight * loss(other.float(), masks)
+                        total = total + settings.aux_weight * loss(other.float(), target)
                     scaler.scale(watch.passed(total / settings.accumulate)).backward()
+                if works_behind(device):
+                    labels_seen.see(masks, logits.shape[1])
                 images_done += len(images)
             skip = watch.end_step(stop.asked)
             done, stopping = iteration + 1, False
             due = done % look_every == 0 or done % settings.checkpoint_every == 0 or done == settings.iterations
-            # Of several processes none looks on its own: all must stop after the same step.
+            # Several processes look at the same steps, so that all stop after the same one.
             if due or (stop.asked and world == 1):
                 speed = images_done * world / (time.perf_counter() - began)
                 seen = watch.look()
                 stopping = seen[-1][1]
                 for value, _ in seen:
                     if not math.isfinite(value):
+                        labels_seen.check()  # on a GPU a label that is no class's makes the loss NaN
                         outcome.diverged = True
+                        if average is not None:
+                            average.put_into(network)
                         return outcome
                     outcome.losses.append(value)
                     number = outcome.iterations = outcome.iterations + 1
@@ -199,19 +209,23 @@ def train(
                 optimiser.found_inf = skip  # type: ignore[attr-defined]
             scaler.step(optimiser)
             scaler.update()
+            if average is not None:
+                average.update(network, done)
             shown.update()
             if done == settings.iterations:
                 break
             if checkpoint is not None and rank == 0 and (stopping or done % settings.checkpoint_every == 0):
-                checkpoint.save(network, optimiser, scaler, done)
+                checkpoint.save(network, optimiser, scaler, done, average)
             if stopping:
                 raise Preempted(f"stopped after step {done} of {settings.iterations}")
+    if average is not None:
+        average.put_into(network)
     return outcome
 
 
 @contextmanager
 def _plain_errors(settings: Training, world: int) -> Iterator[None]:
-    """Turn running out of memory, and a batch too small for batch statistics, into a sentence with the cure."""
+    """Turn two errors of torch, out of memory and a batch too small for batch statistics, into an InputError."""
     images = settings.batch_size // settings.accumulate // world
     try:
         yield
@@ -219,16 +233,19 @@ def _plain_errors(settings: Training, world: int) -> Iterator[None]:
         text = str(error)
         if "Expected more than 1 value per channel" in text:
             raise InputError(
-                f"{images} image at once is too little for this network's batch statistics; raise batch_size, or lower "
-                "accumulate or the number of processes."
+                f"{images} image at once is too few for the batch statistics of this network",
+                where="batch_size",
+                cure="raise it, or lower accumulate or the number of processes",
             ) from None
-        # A GPU has an error of its own for it; the CPU's allocator only says so.
+        # A GPU raises an error of its own class; for a CPU only the text says that there is no memory.
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate memory" not in text:
             raise
         parts = "" if images % 2 else f"set accumulate to {2 * settings.accumulate} (the batch in more parts), "
+        size, said = " x ".join(map(str, settings.crop)), text.splitlines()[0] if text else type(error).__name__
         raise InputError(
-            f"out of memory with {images} images of {settings.crop[0]} x {settings.crop[1]} at once; {parts}take more "
-            f"or larger GPUs, or a smaller network ({text.splitlines()[0] if text else type(error).__name__})."
+            f"out of memory with {images} images of {size} at once ({said})",
+            where="training",
+            cure=f"{parts}use more or larger GPUs, or a smaller network",
         ) from None
 
 
@@ -238,7 +255,7 @@ class _Stop:
 
 @contextmanager
 def _stop_signals() -> Iterator[_Stop]:
-    """Note SIGTERM and SIGUSR1 (a preemption, a walltime about to end) instead of dying of them."""
+    """Remember SIGTERM and SIGUSR1 (a preemption, or the time limit is near) instead of ending at once."""
     stop = _Stop()
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -246,7 +263,7 @@ def _stop_signals() -> Iterator[_Stop]:
 
     try:
         before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    except ValueError:  # not in the main thread: signals are somebody else's business
+    except ValueError:  # only the main thread can handle signals
         yield stop
         return
     try:

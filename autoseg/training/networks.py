@@ -1,4 +1,4 @@
-"""Segmentation networks by name: an encoder, a head, and an auxiliary head for the training.
+"""Segmentation networks by name: this toolkit's (an encoder, a head, an auxiliary head), smp's, and anyone's own.
 
 >>> import torch
 >>> network = build_network("small", num_classes=21)  # or "deeplabv3plus-r101c", with weights="imagenet"
@@ -13,14 +13,28 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
-from autoseg.errors import InputError, unknown
+from autoseg.errors import InputError
+from autoseg.plugins import import_callable
 from autoseg.training import weights as stored
 from autoseg.training.encoders import HRNet, Norm, ResNet, resize
+from autoseg.training.foreign import Foreign, own_module, smp_imagenet, smp_model
 from autoseg.training.heads import DeepLabHead, FCNHead, PSPHead
+from autoseg.training.names import check_network, kind_of, register_network, registered, smp_parts
 from autoseg.training.small import SmallEncoder, SmallHead, group_norm
+
+__all__ = [
+    "NETWORKS",
+    "Architecture",
+    "Network",
+    "build_network",
+    "encoder_weights",
+    "has_imagenet",
+    "register_network",
+]
 
 
 class Network(nn.Module):
@@ -127,37 +141,67 @@ def build_network(
     weights: str | os.PathLike[str] | None = None,
     *,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Network:
+    options: Mapping[str, Any] | None = None,
+) -> Network | Foreign:
     """Return a network by name.
 
     Args:
-        name: see `NETWORKS`.
+        name: see `NETWORKS`; or `smp:<Architecture>/<encoder>`, or `module:callable`, or a registered name.
         num_classes: the data set's.
-        weights: the encoder's: "imagenet" (from timm's hub, or its cache), the path of a local file with the names of
-            torchvision, timm or mmsegmentation (.pth, .pt, .safetensors), or None: as initialised.
+        weights: the encoder's: "imagenet" (from the hub of timm or smp, or its cache), the path of a local file with
+            the names of torchvision, timm or mmsegmentation (.pth, .pt, .safetensors), or None: as initialised.
         checkpoint: a file with the weights of the whole network: mmsegmentation's, or `weights.safetensors` of a run.
+        options: of the architecture, or of the callable.
 
     >>> type(build_network("tiny", 4).encoder).__name__
     'SmallEncoder'
     """
-    if name not in NETWORKS:
-        raise unknown("network", name, NETWORKS)
+    options = options or {}
+    check_network(name, options)
     if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
         raise InputError(f"num_classes is {num_classes!r}", expected="a whole number, 1 or more")
-    network = NETWORKS[name].build(num_classes)
+    network = _as_initialised(name, num_classes, options)
     if checkpoint is not None:
         stored.load_whole(network, stored.read(checkpoint), checkpoint)
     elif weights is not None and str(weights) != "none":
-        stored.load_encoder(network.encoder, encoder_weights(name, weights), weights)
+        if network.encoder is None:
+            what, cure = f"network '{name}' has neither .encoder nor .backbone", "give the whole network's checkpoint"
+            raise InputError(what, where="weights", cure=f"{cure}, or load them where it is made")
+        stored.load_encoder(network.encoder, encoder_weights(name, weights, options), weights)
     return network
 
 
-def encoder_weights(name: str, weights: str | os.PathLike[str]) -> dict[str, Tensor]:
+def _as_initialised(name: str, num_classes: int, options: Mapping[str, Any]) -> Network | Foreign:
+    kind = kind_of(name)
+    if kind == "built-in":
+        return NETWORKS[name].build(num_classes)
+    if kind == "smp":
+        return Foreign(smp_model(*smp_parts(name), num_classes, options), num_classes, name)
+    if kind == "own":
+        import autoseg.training._torchvision  # noqa: F401  # the module may import smp, timm or torchvision
+
+        make = import_callable(name, "network")
+    else:
+        make = registered(name)
+    return Foreign(own_module(make, num_classes, options, name), num_classes, name)
+
+
+def has_imagenet(name: str) -> bool:
+    """Return whether ImageNet weights of a network's encoder may be had by the name "imagenet"."""
+    return NETWORKS[name].hub is not None if name in NETWORKS else kind_of(name) == "smp"
+
+
+def encoder_weights(
+    name: str, weights: str | os.PathLike[str], options: Mapping[str, Any] | None = None
+) -> dict[str, Tensor]:
     """Return an encoder's ImageNet weights by their names: from a local file, or from the hub by "imagenet"."""
-    hub = NETWORKS[name].hub
     fetching = f"fetch a file on a machine with network by `autoseg weights {name} --out FILE`, and give that"
     if str(weights) != "imagenet":
-        return stored.read(weights, "give a file or 'none'" + (f", or {fetching}" if hub else ""))
-    if hub is None:
+        return stored.read(weights, "give a file or 'none'" + (f", or {fetching}" if has_imagenet(name) else ""))
+    if not has_imagenet(name):
         raise InputError(f"network '{name}' has no ImageNet weights", where="weights", cure="use weights 'none'")
+    if kind_of(name) == "smp":
+        return smp_imagenet(*smp_parts(name), options or {}, fetching)
+    hub = NETWORKS[name].hub
+    assert hub is not None
     return stored.fetch(hub, fetching)

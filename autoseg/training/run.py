@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,13 +27,17 @@ from autoseg.training.checkpoint import Checkpoint
 from autoseg.training.evaluation import is_finite, score
 from autoseg.training.logs import JsonLines, Line, TensorBoard
 from autoseg.training.loop import Outcome, distributed, train
+from autoseg.training.names import network_identity
 from autoseg.training.networks import build_network
 from autoseg.training.scores import AboutRun, Scores
 from autoseg.training.settings import Task
 from autoseg.training.task import OpenTask
+from autoseg.training.weights import load_whole
 from autoseg.versions import TRAINING_VERSION
 
 WEIGHTS = "weights.safetensors"
+
+logger = logging.getLogger(__name__)
 
 
 class Trained(AboutRun):
@@ -41,6 +46,10 @@ class Trained(AboutRun):
     SCHEMA: ClassVar[str] = "autoseg/run/2"
 
     num_classes: int
+    network_options: dict[str, Any] = Field(default={}, description="of an smp architecture, or of somebody's own")
+    network_source: str | None = Field(
+        default=None, description="fingerprint of somebody's own network; null: it is not"
+    )
     iterations: int
     test_scale: tuple[int, int] | None = Field(description="long and short side of images that are scored; null: as is")
 
@@ -76,9 +85,9 @@ def train_run(
     ids = split.whole_train if on == "train" else split.train
     cached = source == "cache"
     read = data.cache(cache_short_side(s.short_side)).read if cached else data.read
-    mark = fingerprint(
+    run_fingerprint = fingerprint(
         {
-            **opened.identity(),
+            **opened.decisive(),
             "loss": loss_content(loss, searched),
             "data": data.checksum(cache_short_side(s.short_side)) if cached else data.index_checksum,
             "ids": ids,
@@ -90,6 +99,8 @@ def train_run(
         return Trained(
             dataset=data.index.dataset,
             network=task.network,
+            network_options=task.network_options,
+            network_source=network_identity(task.network).get("network_source"),
             num_classes=data.num_classes,
             loss=loss,
             seed=s.seed,
@@ -97,14 +108,14 @@ def train_run(
             test_scale=s.scored_at,
             diverged=outcome.diverged,
             weights=checksum(out / WEIGHTS),
-            fingerprint=mark,
+            fingerprint=run_fingerprint,
         )
 
-    if before := _finished(out, mark):
+    if before := _finished(out, run_fingerprint):
         if os.environ.get("RANK", "0") != "0":  # torchrun's
             return None
         with writing(out):
-            return _write_trained(out, trained(before))  # anew: whoever watches dates sees that it is up to date
+            return _write_trained(out, trained(before))  # written again so that Snakemake sees a new modification time
     with distributed(device) as (rank, world):
         s.check_shares(world)
         network = opened.network()
@@ -120,10 +131,10 @@ def train_run(
         )
         logs: list[Callable[[Line], None]] = []
         if rank == 0:
-            with writing(out):  # before the first step, not after it
+            with writing(out):  # a folder that cannot be made is an error before the first step
                 out.mkdir(parents=True, exist_ok=True)
             logs = [JsonLines(out / "log.jsonl"), *([TensorBoard(tensorboard)] if tensorboard else [])]
-        checkpoint = Checkpoint(out / "checkpoint.pt", mark)
+        checkpoint = Checkpoint(out / "checkpoint.pt", run_fingerprint)
         outcome = train(
             network,
             opened.in_groups(criterion),
@@ -139,7 +150,7 @@ def train_run(
         if rank:
             return None
         with writing(out):
-            save_weights(network, out / WEIGHTS, mark, outcome)
+            save_weights(network, out / WEIGHTS, run_fingerprint, outcome)
             done = _write_trained(out, trained(outcome))
         checkpoint.remove()
         return done
@@ -165,6 +176,7 @@ def evaluate_run(
     network = load_network(run, trained, opened.device)
     about = trained.model_dump(include=set(AboutRun.model_fields) - {"fingerprint"})
     options.setdefault("scale", trained.test_scale)
+    options["identity"] = network_identity(trained.network, trained.network_options)
     return evaluate(opened, network, {**about, "run": name or run.absolute().name}, out, **options)
 
 
@@ -178,7 +190,7 @@ def evaluate_checkpoint(
 ) -> Scores | None:
     """Score a whole network from a file, such as mmsegmentation's, at the task's `test_scale`; else as a run."""
     opened = OpenTask(task)
-    network = build_network(task.network, opened.data.num_classes, checkpoint=checkpoint)
+    network = build_network(task.network, opened.data.num_classes, checkpoint=checkpoint, options=task.network_options)
     about = {
         "run": name or Path(checkpoint).stem,
         "dataset": opened.data.index.dataset,
@@ -189,6 +201,7 @@ def evaluate_checkpoint(
         "weights": checksum(checkpoint),
     }
     options.setdefault("scale", opened.settings.scored_at)
+    options["identity"] = network_identity(task.network, task.network_options)
     return evaluate(opened, network.to(opened.device), about, out, **options)
 
 
@@ -202,6 +215,7 @@ def evaluate(
     part: Literal["val", "hold_out"] = "val",
     window: tuple[int, int] | None = None,
     predictions: str | os.PathLike[str] | None = None,
+    identity: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> Scores | None:
     """Score a network and write `scores.json` to `out`: the six metrics, and those that plugins registered.
@@ -216,6 +230,7 @@ def evaluate(
         part: the validation images, or the hold-out.
         window: a sliding window over the resized image; None: whole images.
         predictions: a folder for the predicted label maps as palette PNGs.
+        identity: what the network is beside its weights, see `network_identity`; part of the fingerprint.
         progress: show a bar.
 
     Under torchrun the images are shared out and the counts added up; the first process writes and returns.
@@ -224,7 +239,7 @@ def evaluate(
         raise InputError(f"{window[0]} x {window[1]} pixels", where="window", expected="at least 32 x 32")
     data, device = opened.data, opened.device
     ids: list[str] = getattr(opened.split, part)
-    scored_by = plugins.metrics()  # a plugin's too: it may be what the loss was searched for
+    scored_by = plugins.metrics()  # also those of plugins: the loss may be searched for one of them
     metrics = opened.metrics(scored_by)
     colours = [colour for info in data.index.classes for colour in info.color]
     with distributed(device) as (rank, world):
@@ -236,7 +251,7 @@ def evaluate(
                     _write_png(Path(predictions) / f"{mine[number]}.png", label, colours)
 
         view = WholeView(scale) if scale else None
-        loader = eval_loader(data.read, ids, view, workers=opened.settings.workers, rank=rank, world_size=world)
+        loader = eval_loader(data.read, ids, view, loaders=opened.settings.loaders, rank=rank, world_size=world)
         shown = bar("evaluate" if progress and rank == 0 else None, "image", iterable=loader, total=len(mine))
         score(network, shown, metrics, device, opened.settings, window=window, seen=save)
         if world > 1:
@@ -258,6 +273,7 @@ def evaluate(
             {
                 "version": TRAINING_VERSION,
                 "weights": about["weights"],
+                **(identity or {}),
                 "device": device.type,
                 "data": data.index_checksum,
                 "ids": ids,
@@ -274,19 +290,25 @@ def evaluate(
     return found
 
 
-def save_weights(network: torch.nn.Module, path: str | os.PathLike[str], mark: str, outcome: Outcome) -> None:
-    """Write a network's weights as safetensors, atomically, with what made them and how that ended."""
+def save_weights(
+    network: torch.nn.Module, path: str | os.PathLike[str], run_fingerprint: str, outcome: Outcome
+) -> None:
+    """Write a network's weights as safetensors, with the fingerprint of the training and how it ended."""
     from safetensors.torch import save
 
-    state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    about = {"fingerprint": mark, "iterations": outcome.iterations, "diverged": outcome.diverged}
+    # Copies: safetensors refuses two names of one tensor, as networks with shared weights have them.
+    state = {
+        name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, value in network.state_dict().items()
+    }
+    about = {"fingerprint": run_fingerprint, "iterations": outcome.iterations, "diverged": outcome.diverged}
     with atomic(path, "wb") as file:
-        # Under one key: safetensors writes several in an order of chance, and equal networks would differ in bytes.
+        # Under one key: safetensors writes several keys in random order, so that equal networks would differ in bytes.
         file.write(save(state, {"autoseg": to_json(about)}))
 
 
-def _finished(out: Path, mark: str) -> Outcome | None:
-    """Return how the training with this fingerprint ended, if its weights are here, whole, also without `run.json`."""
+def _finished(out: Path, run_fingerprint: str) -> Outcome | None:
+    """Return how the training with this fingerprint ended, if its weights are here; `run.json` may be missing."""
     from safetensors import SafetensorError, safe_open
 
     if not (out / WEIGHTS).exists():
@@ -298,7 +320,7 @@ def _finished(out: Path, mark: str) -> Outcome | None:
             about = json.loads((file.metadata() or {}).get("autoseg", "{}"))
     except SafetensorError:  # damaged: trained again
         return None
-    if about.get("fingerprint") != mark:
+    if about.get("fingerprint") != run_fingerprint:
         return None
     return Outcome(iterations=about["iterations"], diverged=about["diverged"])
 
@@ -311,7 +333,7 @@ def _write_trained(out: Path, trained: Trained) -> Trained:
 def load_trained(run: Path) -> Trained:
     """Read a run's `run.json`."""
     if not (run / "run.json").exists():
-        raise InputError(f"{run}: no run.json in it; run `autoseg train ... --out {run}` first.")
+        raise InputError("no run.json in it", where=run, cure=f"run `autoseg train ... --out {run}` first")
     return Trained.load(run / "run.json")
 
 
@@ -320,11 +342,13 @@ def load_network(run: Path, trained: Trained, device: torch.device) -> torch.nn.
     from safetensors.torch import load_file
 
     if not _has_weights(run, trained):
-        raise InputError(
-            f"{run / WEIGHTS}: missing, or not the weights that {run / 'run.json'} speaks of; train the run again."
-        )
-    network = build_network(trained.network, trained.num_classes)
-    network.load_state_dict(load_file(run / WEIGHTS))
+        what = "missing, or not the weights that run.json describes"
+        raise InputError(what, where=run / WEIGHTS, cure="train the run again")
+    source = network_identity(trained.network).get("network_source")
+    if source != trained.network_source:
+        logger.warning("%s: network '%s' was changed after this run was trained with it.", run, trained.network)
+    network = build_network(trained.network, trained.num_classes, options=trained.network_options)
+    load_whole(network, load_file(run / WEIGHTS), run / WEIGHTS)
     return network.to(device).eval()
 
 

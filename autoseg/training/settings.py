@@ -1,7 +1,4 @@
-"""Every setting, with its default and unit, in one place: what a user writes in YAML or JSON, checked whole.
-
-Knows no algorithm: it says what may be written down, and other modules say what it does. No torch here.
-"""
+"""The settings of a training and of its task, each with its default and unit, as a user writes them. No torch here."""
 
 from __future__ import annotations
 
@@ -14,19 +11,21 @@ from autoseg.data.model import LONGEST
 from autoseg.errors import InputError, unknown
 from autoseg.files import Part, parse
 from autoseg.metrics.conventions import Conventions, LossConventions
+from autoseg.training.augmentation import check_augmentation
+from autoseg.training.names import check_network
 
-Side = Annotated[int, Field(ge=8)]  # pixels; smaller pictures vanish in a network
+Side = Annotated[int, Field(ge=8)]  # pixels; smaller images have no pixel left inside a network
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
-
-NETWORK_NAMES = (
-    *("deeplabv3plus-r50c", "deeplabv3plus-r101c", "pspnet-r101c", "hrnetv2-w48"),
-    *("deeplabv3plus-r50", "deeplabv3plus-r101", "pspnet-r101", "deeplabv3plus-r18", "small", "tiny"),
+# Settings that came after the first results. A default of theirs is left out, so that older fingerprints stay valid.
+_LATER = (
+    *("augmentation", "optimiser", "schedule", "warmup", "betas", "decay_norms"),
+    *("freeze_encoder", "freeze_batch_norm", "ema", "tf32"),
 )
-"""The names in `autoseg.training.networks.NETWORKS`; written here too, to check a config without torch."""
 
 
 class Training(Part):
-    """How a network is trained: optimiser, schedule, augmentation, and what the machine does.
+    """How a network is trained: optimiser, schedule, augmentation, and how the machine is used.
 
     >>> Training.of_protocol("paper-proxy", iterations=10).batch_size
     32
@@ -40,17 +39,37 @@ class Training(Part):
     max_share: float = Field(default=0.75, gt=0, le=1, description="greatest share of one class in a crop")
     flip: float = Field(default=0.5, ge=0, le=1, description="probability of a horizontal flip")
     photometric: bool = Field(default=True, description="photometric distortion")
+    augmentation: str | None = Field(
+        default=None,
+        description="an albumentations pipeline instead of scale, max_share, flip and photometric: a .yaml or .json "
+        "file in albumentations' own format, or module:callable; null: those",
+    )
     test_scale: Literal["training", "original"] | tuple[Side, Side] = Field(
         default="training",
         description="size at which a trained network is scored: [greatest long side, greatest short side], pixels, the "
         "aspect kept; training: [4 x short_side, short_side]; original: as the images are",
     )
-    lr: float = Field(default=0.02, gt=0, description="the encoder's learning rate at the start")
+    optimiser: Literal["sgd", "adamw"] = Field(default="sgd", description="what moves the weights")
+    lr: float = Field(
+        default=0.02, gt=0, description="the encoder's learning rate at the start; AdamW wants about 1e-4"
+    )
     min_lr: float = Field(default=1e-4, ge=0, description="the learning rate at the end")
+    schedule: Literal["poly", "cosine"] = Field(default="poly", description="how the learning rate falls to min_lr")
     power: float = Field(default=0.9, gt=0, description="exponent of the polynomial decay")
+    warmup: int = Field(default=0, ge=0, description="steps in which the learning rate first grows linearly to lr")
     momentum: float = Field(default=0.9, ge=0, lt=1, description="SGD's momentum")
-    weight_decay: float = Field(default=5e-4, ge=0, description="SGD's weight decay")
+    betas: tuple[Beta, Beta] = Field(default=(0.9, 0.999), description="AdamW's decays of the two moments")
+    weight_decay: float = Field(
+        default=5e-4, ge=0, description="weight decay; AdamW's is decoupled, and wants about .01"
+    )
+    decay_norms: bool = Field(
+        default=True, description="weight decay of norms and biases too; false: of weights with two or more axes alone"
+    )
     head_lr: float = Field(default=10.0, gt=0, description="the heads' learning rate, times the encoder's")
+    freeze_encoder: bool = Field(default=False, description="the encoder and its batch statistics stay as they begin")
+    freeze_batch_norm: bool = Field(
+        default=False, description="every batch norm's statistics, weight and bias stay as they begin"
+    )
     aux_weight: float = Field(default=0.4, ge=0, description="weight of the auxiliary head's loss, the same loss")
     loss_batch: int | None = Field(
         default=None,
@@ -59,18 +78,28 @@ class Training(Part):
         "images that are processed at once, on all processes together",
     )
     clip_gradient: float | None = Field(default=None, gt=0, description="greatest norm of the gradient; null: no limit")
-    seed: int = Field(default=0, ge=0, lt=2**63, description="the source of initial heads, batches and dropout")
+    ema: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="decay of an average of the weights over the steps, which is scored and saved instead of the last "
+        "weights, such as 0.999; null: no average",
+    )
+    seed: int = Field(default=0, ge=0, lt=2**63, description="seed of the initial heads, the batches and the dropout")
     precision: Literal["float32", "bfloat16", "float16"] = Field(
-        default="float32", description="of the network's arithmetic on a GPU; losses stay in float32"
+        default="float32",
+        description="number format in which a network computes on a GPU; losses are computed in float32",
     )
     tf32: bool = Field(
         default=True,
-        description="float32 convolutions in TF32 on a GPU that has it, as torch's default; matrix products never",
+        description="compute float32 convolutions in TF32 if the GPU has it (torch's default); never matrix products",
     )
-    threads: int = Field(default=1, ge=1, description="CPU threads; another number gives other last digits")
-    accumulate: int = Field(default=1, ge=1, description="parts a batch is processed in, to fit a smaller GPU")
+    threads: int = Field(default=1, ge=1, description="CPU threads; the last digits of results depend on their number")
+    accumulate: int = Field(
+        default=1, ge=1, description="parts in which a batch is processed, to fit into a smaller GPU"
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where to train")
-    workers: int = Field(default=2, ge=0, description="processes that load data; changes no result")
+    loaders: int = Field(default=2, ge=0, description="processes that load data; their number changes no result")
     channels_last: bool = Field(default=True, description="memory format on a GPU")
     compile: bool = Field(default=False, description="torch.compile the network")
     checkpoint_every: int = Field(default=500, ge=1, description="steps between checkpoints; changes no result")
@@ -79,11 +108,16 @@ class Training(Part):
     def _consistent(self) -> Training:
         self.check_shares(1)
         if self.min_lr > self.lr:
-            raise InputError(f"min_lr {self.min_lr} is greater than lr {self.lr}.")
+            raise InputError(f"{self.min_lr} is greater than lr, {self.lr}", where="min_lr")
+        check_augmentation(self.augmentation)
+        if self.warmup >= self.iterations:
+            what = f"found {self.warmup}"
+            raise InputError(what, where="warmup", expected=f"less than the {self.iterations} iterations")
         if not 0 < self.scale[0] <= self.scale[1]:
-            raise InputError(f"scale is {list(self.scale)}; expected two positive numbers, the smaller first.")
+            found, expected = f"found {list(self.scale)}", "two positive numbers, the smaller first"
+            raise InputError(found, where="scale", expected=expected)
         if isinstance(self.test_scale, tuple) and self.test_scale[0] < self.test_scale[1]:
-            raise InputError(f"{list(self.test_scale)}", where="test_scale", expected="the long side first")
+            raise InputError(f"found {list(self.test_scale)}", where="test_scale", expected="the long side first")
         return self
 
     @classmethod
@@ -116,11 +150,22 @@ class Training(Part):
         return None if self.test_scale == "original" else self.test_scale
 
     @property
+    def kept_states(self) -> int:
+        """How many times a network's weights take room on the disk while it trains.
+
+        A checkpoint has the weights, what the optimiser keeps of each (SGD one number, AdamW two), and their average;
+        two checkpoints are kept while a third is written.
+
+        >>> Training.of_protocol("paper").kept_states
+        6
+        """
+        return 3 * (2 + (self.optimiser == "adamw") + (self.ema is not None))
+
+    @property
     def decisive(self) -> dict[str, Any]:
         """The settings that trained weights depend on, for their fingerprint; the device's type is added to it."""
-        left_out = {"workers", "checkpoint_every", "device", "test_scale"}
-        if self.tf32:  # torch's default: only another choice is named
-            left_out.add("tf32")
+        left_out = {"loaders", "checkpoint_every", "device", "test_scale"}
+        left_out |= {key for key in _LATER if getattr(self, key) == type(self).model_fields[key].default}
         return self.model_dump(mode="json", exclude=left_out)
 
 
@@ -166,17 +211,38 @@ PROTOCOLS: Mapping[str, tuple[dict[str, Any], str]] = {
 }
 
 
+NETWORK = "a name: built-in, smp:<Architecture>/<encoder>, module:callable, or registered; see docs/training.md"
+NETWORK_OPTIONS = "arguments of the smp architecture, or of the callable"
+WEIGHTS = "the encoder's weights at the start: imagenet, a file, or null"
+CHECKPOINT = "a file with the weights of the whole network at the start, instead of `weights`"
+
+
 class Task(Part):
     """What a network is trained and scored on: data, split, network, and how."""
 
     data: str = Field(description="a folder made by `autoseg prepare`")
     split: str | None = Field(default=None, description="a file made by `autoseg split`; null: split.json in `data`")
-    network: str = Field(description="see `autoseg.training.networks.NETWORKS`")
-    weights: str | None = Field(default=None, description="the encoder's: imagenet, a file, or null")
+    network: str = Field(description=NETWORK)
+    network_options: dict[str, Any] = Field(default={}, description=NETWORK_OPTIONS)
+    weights: str | None = Field(default=None, description=WEIGHTS)
+    checkpoint: str | None = Field(default=None, description=CHECKPOINT)
     training: Training
     conventions: Conventions = Field(
-        default=Conventions(), description="of the metrics that score: tolerance, boundary_radius, ..."
+        default=Conventions(), description="conventions of the metrics: tolerance, boundary_radius, ..."
     )
     loss_conventions: LossConventions = Field(
-        default=LossConventions(), description="of naive and published losses, where they differ"
+        default=LossConventions(), description="conventions of naive and published losses, where they differ"
     )
+
+    @model_validator(mode="after")
+    def _begins_once(self) -> Task:
+        check_start(self.network, self.network_options, self.weights, self.checkpoint)
+        return self
+
+
+def check_start(network: str, options: Mapping[str, Any], weights: str | None, checkpoint: str | None) -> None:
+    """Refuse what a training cannot begin from, as far as it shows without loading anything."""
+    check_network(network, options)
+    if weights is not None and checkpoint is not None:
+        what = "both are given"
+        raise InputError(what, where="weights and checkpoint", cure="leave one out: a checkpoint has the encoder too")

@@ -1,6 +1,6 @@
-"""A task, opened: data, split, device, batches, metrics. What proxy trials and runs have in common.
+"""An opened task: its data, split, device, batches and metrics, for proxy trials and for runs.
 
-`check_task` looks for all that is missing at once, before anything is started.
+`check_task` lists everything that is missing for a task, before it is started.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from autoseg import gpus
-from autoseg.data.augment import Augmentation
 from autoseg.data.kinds import kind_of
 from autoseg.data.loaders import Read, train_loader
 from autoseg.data.model import cache_short_side
@@ -24,17 +23,22 @@ from autoseg.data.prepared import Prepared
 from autoseg.data.split import load_split
 from autoseg.errors import Problem, collect
 from autoseg.files import checksum
+from autoseg.losses.batch import Loss
 from autoseg.losses.build import MeanOfGroupsLoss
 from autoseg.metrics.formula import METRICS
 from autoseg.metrics.segmentation import SegmentationMetrics
+from autoseg.training.augmentation import make_augmentation, pipeline_identity, remarks_on_augmentation
+from autoseg.training.foreign import Foreign
 from autoseg.training.loop import choose_device
-from autoseg.training.networks import NETWORKS, Network, build_network
+from autoseg.training.names import network_identity
+from autoseg.training.networks import Network, build_network, has_imagenet
+from autoseg.training.rehearsal import rehearse
 from autoseg.training.settings import Task
 from autoseg.versions import TRAINING_VERSION
 
 
 class OpenTask:
-    """A task whose data and device are there; what is missing is an error before anything is trained."""
+    """A task with its data and device; if something is missing, opening it is an error."""
 
     def __init__(self, task: Task) -> None:
         self.task, self.settings = task, task.training
@@ -46,12 +50,19 @@ class OpenTask:
         # The metrics say whether class 0 is a background, unless losses are told to drop it all the same.
         self.has_background = self.conventions.drop_background or bool(task.loss_conventions.drop_background)
 
-    def network(self) -> Network:
-        """Return the network as every training of this task begins: weights of the encoder, heads from the seed."""
+    def network(self) -> Network | Foreign:
+        """Return the network with which all trainings of this task begin: given weights, heads from the seed."""
         torch.manual_seed(self.settings.seed)
-        return build_network(self.task.network, self.data.num_classes, self.task.weights).to(self.device)
+        task = self.task
+        return build_network(
+            task.network,
+            self.data.num_classes,
+            task.weights,
+            checkpoint=task.checkpoint,
+            options=task.network_options,
+        ).to(self.device)
 
-    def in_groups(self, loss: nn.Module) -> nn.Module:
+    def in_groups(self, loss: Loss) -> Loss:
         """Return a loss as the settings want it: of all images at once, or as the mean over groups of them."""
         images = self.settings.loss_batch
         return loss if images is None else MeanOfGroupsLoss(loss, images)
@@ -64,14 +75,12 @@ class OpenTask:
         return train_loader(
             read,
             ids,
-            Augmentation(
-                s.short_side, s.crop, scale=s.scale, max_share=s.max_share, flip=s.flip, photometric=s.photometric
-            ),
+            make_augmentation(s),
             batch_size=s.batch_size // s.accumulate,
             seed=s.seed,
             start=start,
             stop=s.iterations * s.accumulate,
-            workers=s.workers,
+            loaders=s.loaders,
             rank=rank,
             world_size=world,
         )
@@ -82,18 +91,27 @@ class OpenTask:
             self.conventions, self.data.num_classes, ignore_index=self.data.ignore_index, metrics=list(names)
         )
 
-    def identity(self) -> dict[str, Any]:
-        """Return what every training of this task depends on, for fingerprints; weight files count by content."""
-        weights = self.task.weights
+    def decisive(self) -> dict[str, Any]:
+        """Return what a training of this task depends on, for fingerprints; of a file of weights, its checksum."""
+        task, training = self.task, self.settings.decisive
+        if self.settings.augmentation is not None:
+            training["augmentation"] = pipeline_identity(self.settings.augmentation)
         return {
             "version": TRAINING_VERSION,
-            "network": self.task.network,
-            "weights": checksum(weights) if weights and Path(weights).is_file() else weights,
-            "training": self.settings.decisive,
+            "network": task.network,
+            **network_identity(task.network, task.network_options),
+            "weights": _content(task.weights),
+            **({"checkpoint": _content(task.checkpoint)} if task.checkpoint else {}),
+            "training": training,
             "conventions": self.conventions.model_dump(),
             "loss_conventions": self.task.loss_conventions.changes,
             "device": self.device.type,
         }
+
+
+def _content(file: str | None) -> str | None:
+    """Return the checksum of a file; a name that is no file's stays as it is."""
+    return checksum(file) if file and Path(file).is_file() else file
 
 
 def check_gpus(trials_per_gpu: int = 1) -> list[Problem]:
@@ -111,11 +129,13 @@ def check_gpus(trials_per_gpu: int = 1) -> list[Problem]:
 def check_task(
     task: Task, out: str | os.PathLike[str] = ".", source: Literal["files", "cache"] = "cache"
 ) -> list[Problem]:
-    """Return everything that stands in the way of a training that writes to `out`, and remarks.
+    """Return all problems of a training that writes to `out`, and remarks.
 
-    Device, weights (they are loaded), data, split, and room for the checkpoints are looked at, each for itself; trials
-    read the images from the cache, runs from the original files, of which the first is read.
+    Device, network, weights (they are loaded), augmentation, data, split and room for checkpoints are checked
+    separately. Trials read images from the cache, so that the cache is opened; runs read the original files, so that
+    the first one is read.
     """
+    s = task.training
     problems: list[Problem] = []
 
     def remark(where: str, what: str, cure: str) -> None:
@@ -123,7 +143,7 @@ def check_task(
 
     with collect(problems):
         if choose_device(task.training.device).type == "cpu":
-            remark("device", "the training runs on the CPU", "a network other than small and tiny wants a GPU")
+            remark("device", "the training runs on the CPU", "use a GPU for networks other than small and tiny")
     if task.training.device != "cpu":
         problems += check_gpus()
     classes = 2
@@ -137,14 +157,18 @@ def check_task(
             else:
                 data.read(split.whole_train[0])
     with collect(problems):
-        network = build_network(task.network, classes)
-        need = 6 * sum(value.numel() * value.element_size() for value in network.state_dict().values())
+        problems += remarks_on_augmentation(s)
+    if s.optimiser == "adamw" and s.lr >= 0.01:
+        remark("lr", f"{s.lr:g} is a rate for SGD", "AdamW wants about 1e-4, and min_lr below it")
+    with collect(problems):
+        network = rehearse(task.network, classes, s.crop, options=task.network_options)
+        need = s.kept_states * sum(value.numel() * value.element_size() for value in network.state_dict().values())
         there = next(place for place in (Path(out), *Path(out).absolute().parents) if place.exists())
         if (free := shutil.disk_usage(there).free) < need:
             found = f"{readable(free)} free, {readable(need)} are needed for the checkpoints of one training"
             problems.append(Problem(str(out), found, "make room or choose another folder"))
-        if task.weights is not None:
-            build_network(task.network, classes, task.weights)
-        elif NETWORKS[task.network].hub:
-            remark("weights", "the encoder starts from nothing", "the paper's starts from ImageNet: --weights")
+        if task.weights is not None or task.checkpoint is not None:
+            build_network(task.network, classes, task.weights, checkpoint=task.checkpoint, options=task.network_options)
+        elif has_imagenet(task.network):
+            remark("weights", "the encoder starts from random weights", "give --weights imagenet, as in the paper")
     return problems

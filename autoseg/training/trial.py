@@ -1,7 +1,7 @@
-"""Proxy trials: every proposal trained from the same weights on the same batches and dropout, scored on the hold-out.
+"""Proxy trials: each proposal is trained from the same weights with the same batches and dropout, and scored.
 
-So the scores of a search differ by the loss alone, and a trial's score depends on nothing but its parameters: not on
-the chunk it is in, nor on the trials before it.
+So the scores of a search differ by the loss alone. The score of a trial depends on its parameters only, not on its
+chunk or on the trials before it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from autoseg.metrics.formula import METRICS
 from autoseg.plugins import load_plugin
 from autoseg.search.settings import Search
 from autoseg.training.evaluation import is_finite, score
+from autoseg.training.foreign import Foreign
 from autoseg.training.loop import Outcome, train
 from autoseg.training.networks import Network
 from autoseg.training.settings import Task
@@ -33,7 +34,7 @@ from autoseg.training.task import OpenTask
 class ProxyTask(OpenTask):
     """A proxy task with its data and device: an objective of `autoseg.search.runner` within one process.
 
-    The network is built when the first trial is trained: a fingerprint needs none.
+    The network is built when the first trial is trained; fingerprints do not need it.
     """
 
     def __init__(self, task: Task, *, progress: bool = False) -> None:
@@ -42,7 +43,7 @@ class ProxyTask(OpenTask):
         self.progress = progress  # show a bar for each trial
 
     @cached_property
-    def trained(self) -> Network:
+    def trained(self) -> Network | Foreign:
         """The network that all trials train, each from the initial weights."""
         return self.network()
 
@@ -55,7 +56,7 @@ class ProxyTask(OpenTask):
     def task_fingerprint(self) -> str:
         """The fingerprint of all that a trial's score depends on, beside its own parameters."""
         data, split = self.data.checksum(cache_short_side(self.settings.short_side)), self.split.checksum()
-        return fingerprint({**self.identity(), "data": data, "split": split})
+        return fingerprint({**self.decisive(), "data": data, "split": split})
 
     def fingerprint(self, search: Search, proposal: Surrogate) -> str:
         """Return the fingerprint of a proposal's score."""
@@ -80,12 +81,12 @@ class ProxyTask(OpenTask):
             self.split.hold_out,
             CenterView(s.short_side),
             batch_size=s.batch_size // s.accumulate,
-            workers=s.workers,
+            loaders=s.loaders,
         )
         return score(self.trained, loader, self.metrics(names), self.device, s).compute()
 
     def __call__(self, proposal: Surrogate, number: int) -> dict[str, Any]:
-        """Train and score one proposal; return what its files say of it."""
+        """Train and score one proposal; return the content of its score file, and the device."""
         loss = SurrogateLoss(proposal, ignore_index=self.data.ignore_index, has_background=self.has_background)
         outcome = self.train(self.in_groups(loss), proposal.source if self.progress else None)
         scores = self.score(dict.fromkeys([*METRICS, proposal.metric]))
@@ -115,9 +116,9 @@ class ProxyObjective:
         """Train and score a proposal."""
         for module in self.plugins:
             load_plugin(module)
-        return _opened(self.task)(proposal, number)
+        return _opened(self.task.model_dump_json())(proposal, number)
 
 
 @lru_cache(maxsize=1)
-def _opened(task: Task) -> ProxyTask:
-    return ProxyTask(task)
+def _opened(task: str) -> ProxyTask:
+    return ProxyTask(Task.model_validate_json(task))

@@ -1,8 +1,8 @@
 """Watching the losses of a training without waiting for the device at every step.
 
-A GPU works behind the host; to look at a number of it, the host waits until all work is done. So losses stay on the
-device until a look, every `LOOK_EVERY` steps. The weights are safe in between: the first loss that is not finite turns
-itself, its gradient and every later loss into NaN, and steps with such a loss are skipped on the device.
+A GPU runs behind the host: to read a number from it, the host waits until all its work is done. So losses stay on the
+device, and the host reads them every `LOOK_EVERY` steps. The weights are safe in between: after the first loss that is
+not finite, all losses and their gradients are NaN, and the device skips steps with such a loss.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ LOOK_EVERY = 20  # steps
 
 
 def works_behind(device: torch.device) -> bool:
-    """Return whether the device works behind the host, so that a look at a value of it costs a wait."""
+    """Return whether the device works behind the host, so that reading a value from it means waiting."""
     return device.type == "cuda"
 
 
 class Watch:
-    """The losses of a training, since the last look on the device.
+    """The losses of a training, kept on the device until the next look.
 
     >>> watch = Watch(torch.device("cpu"))
     >>> for loss in (0.5, float("inf"), 0.25):
@@ -31,7 +31,7 @@ class Watch:
 
     def __init__(self, device: torch.device, world: int = 1) -> None:
         self.world = world
-        self.gate = torch.ones((), device=device)  # NaN from the first loss on that is not finite
+        self.gate = torch.ones((), device=device)  # NaN after the first loss that is not finite
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
         self.unseen: list[Tensor] = []
 
@@ -47,7 +47,7 @@ class Watch:
         step = reduced(torch.stack([self.loss, torch.full_like(self.loss, stop)]), self.world)
         self.unseen.append(step)
         self.loss = torch.zeros_like(self.loss)
-        finite = step[0].isfinite()  # false if any process's is not: all skip the same steps
+        finite = step[0].isfinite()  # false if that of any process is not: all processes skip the same steps
         self.gate = torch.where(finite, self.gate, torch.nan)
         return (~finite).float()
 

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import autoseg.training._torchvision  # noqa: F401  # timm and smp, imported later, then load beside a CPU-only torch
 from autoseg.errors import InputError
 
 _PARTS = {"backbone.": "encoder.", "decode_head.": "head.", "auxiliary_head.": "auxiliary."}  # mmsegmentation's: ours
@@ -47,6 +46,7 @@ def read(path: str | os.PathLike[str], cure: str = "give a file that is there") 
 
 def fetch(hub: str, cure: str) -> dict[str, Tensor]:
     """Return the weights of a model of timm's hub."""
+    import autoseg.training._torchvision  # noqa: F401, I001  # before timm: it then loads beside a CPU-only torch too
     import timm
 
     try:
@@ -67,17 +67,29 @@ def load_encoder(encoder: nn.Module, state: Mapping[str, Tensor], where: str | o
     own = encoder.state_dict()
     if "stem.0.weight" in own and "stem.0.weight" not in found:
         found = {_renamed(key, _TIMMS_STEM): value for key, value in found.items()}
-    _fill(encoder, {key: value for key, value in found.items() if key in own}, where)
+    if not own.keys() & found.keys():
+        found = _in_features(own, found)
+    _fill(encoder, {key: value for key, value in found.items() if key in own}, where, found)
+
+
+def _in_features(own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors by the names that they have in timm's models of features: `stages.0` of a whole model is
+    `model.stages_0` in smp's encoder of it.
+    """
+    ours = {key.removeprefix("model.").replace("_", "."): key for key in own}
+    return {ours.get(key.replace("_", "."), key): value for key, value in found.items()}
 
 
 def load_whole(network: nn.Module, state: Mapping[str, Tensor], where: str | os.PathLike[str]) -> None:
     """Put weights into a whole network: all of its tensors must be there, and no others."""
-    found = {_renamed(key, _PARTS): value for key, value in state.items()}
     own = network.state_dict()
+    found = dict(state)
+    if not own.keys() >= found.keys():
+        found = {_renamed(key, _PARTS): value for key, value in found.items()}
     foreign = [key for key in found if key not in own]
     if foreign:
         raise _another(f"it has {len(foreign)} tensors that the network lacks, such as '{foreign[0]}'", where)
-    _fill(network, found, where)
+    _fill(network, found, where, found)
 
 
 def _renamed(key: str, prefixes: Mapping[str, str]) -> str:
@@ -87,15 +99,23 @@ def _renamed(key: str, prefixes: Mapping[str, str]) -> str:
     return key
 
 
-def _fill(module: nn.Module, found: Mapping[str, Tensor], where: str | os.PathLike[str]) -> None:
+def _fill(
+    module: nn.Module, found: Mapping[str, Tensor], where: str | os.PathLike[str], all_found: Mapping[str, Tensor]
+) -> None:
+    """Put tensors in place, or say all that does not fit: how many are missing or have other shapes, and examples."""
     wanted = {key: value for key, value in module.state_dict().items() if not key.endswith("num_batches_tracked")}
     missing = [key for key in wanted if key not in found]
+    other = [key for key in wanted if key in found and found[key].shape != wanted[key].shape]
+    wrong = []
     if missing:
-        raise _another(f"it lacks {len(missing)} of {len(wanted)} tensors, such as '{missing[0]}'", where)
-    for key, value in wanted.items():
-        if found[key].shape != value.shape:
-            shapes = f"shape {tuple(found[key].shape)}, the network's is {tuple(value.shape)}"
-            raise _another(f"'{key}' has {shapes}", where)
+        wrong.append(f"it lacks {len(missing)} of {len(wanted)} tensors, such as '{missing[0]}'")
+        if len(missing) == len(wanted):
+            wrong.append(f"its own {len(all_found)} have names such as '{next(iter(all_found), '')}'")
+    if other:
+        key, more = other[0], f" ({len(other)} of {len(wanted)} have other shapes)" if len(other) > 1 else ""
+        wrong.append(f"'{key}' has shape {tuple(found[key].shape)}, the network's is {tuple(wanted[key].shape)}{more}")
+    if wrong:
+        raise _another("; ".join(wrong), where)
     module.load_state_dict({key: found[key] for key in wanted}, strict=False)
 
 

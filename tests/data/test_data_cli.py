@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_from_nothing_to_a_split_on_made_up_data(tmp_path, capsys):
     out = str(tmp_path / "demo")
-    options = ["--train", "10", "--val", "2", "--size", "48", "--proxy-size", "24", "--workers", "1"]
+    options = ["--train", "10", "--val", "2", "--size", "48", "--proxy-size", "24", "--threads", "1"]
     assert main(["prepare", "synthetic", "--out", out, *options]) == 0
     assert "MB of disk" in capsys.readouterr().err
     assert main(["split", out, "--hold-out", "30%", "--seed", "1"]) == 0
@@ -39,7 +39,7 @@ def test_from_nothing_to_a_split_on_made_up_data(tmp_path, capsys):
 def test_each_kind_is_examined_prepared_and_split(tmp_path, capsys, kind):
     make = {"voc": voc_tree, "cityscapes": cityscapes_tree, "folder": camvid_tree}[kind]
     root = make(tmp_path / "sets")
-    where = ["--root", str(root), "--workers", "2"]
+    where = ["--root", str(root), "--threads", "2"]
     if kind == "folder":
         where += ["--classes", str(root / "classes.txt")]
     assert main(["doctor", kind, *where]) == 0
@@ -56,7 +56,7 @@ def test_ctrl_c_ends_in_a_sentence(tmp_path, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("autoseg.data.prepare.prepare", stop)
-    options = ["--train", "1", "--val", "1", "--size", "32", "--workers", "1"]
+    options = ["--train", "1", "--val", "1", "--size", "32", "--threads", "1"]
     assert main(["prepare", "synthetic", "--out", str(tmp_path / "out"), *options]) == 130
     assert capsys.readouterr().err.splitlines()[-1] == "autoseg prepare: stopped; the same command goes on."
 

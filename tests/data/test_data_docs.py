@@ -31,7 +31,7 @@ def test_the_commands_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     voc_tree(tmp_path / "data")
     for command in block.splitlines():
-        small = ["--hold-out", "2"] if " split " in command else ["--workers", "1"]
+        small = ["--hold-out", "2"] if " split " in command else ["--threads", "1"]
         assert main([*shlex.split(command.replace("--root /data", "--root data"))[1:], *small]) == 0, command
     assert (tmp_path / "results/data/voc/split.json").exists()
 
@@ -39,11 +39,11 @@ def test_the_commands_run(tmp_path, monkeypatch):
 def test_the_program_runs_as_it_stands(tmp_path, monkeypatch):
     (program,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    options = ["--train", "8", "--val", "2", "--size", "64", "--workers", "1"]
+    options = ["--train", "8", "--val", "2", "--size", "64", "--threads", "1"]
     assert main(["prepare", "synthetic", "--out", "results/data/voc", *options]) == 0
     assert main(["split", "results/data/voc"]) == 0
     names: dict = {}
-    exec(re.sub(r"workers=\d+", "workers=0", program), names)
+    exec(re.sub(r"loaders=\d+", "loaders=0", program), names)
     images, masks = next(iter(names["train"]))
     assert images.shape == (32, 3, 128, 128)
     assert len(list(names["score"])) == 1

@@ -26,7 +26,7 @@ class CamVid(OnDisk):
 
     list_name: str = "classes.txt"
 
-    def find(self, made=None, workers=1):
+    def find(self, made=None, threads=1):
         return folder.find(self.root, Path(self.root) / self.list_name)
 
 
@@ -34,7 +34,7 @@ def test_a_new_kind_is_known_to_prepare_doctor_and_config_by_its_class_alone(tmp
     monkeypatch.setitem(KINDS, "camvid", CamVid)
     root = camvid_tree(tmp_path / "set")
     (root / "classes.txt").rename(root / "names.txt")
-    own = ["--root", str(root), "--list-name", "names.txt", "--workers", "1"]
+    own = ["--root", str(root), "--list-name", "names.txt", "--threads", "1"]
     assert main(["doctor", "camvid", *own]) == 0
     assert main(["prepare", "camvid", *own, "--proxy-size", "16", "--out", str(tmp_path / "out")]) == 0
     assert len(Prepared.open(tmp_path / "out").ids("train")) == 4

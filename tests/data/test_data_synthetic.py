@@ -13,11 +13,12 @@ from autoseg.data.check import check
 from autoseg.data.prepare import prepare
 from autoseg.data.synthetic import scene
 from autoseg.errors import InputError
+from tests.refusals import refused
 
 
 def test_equal_settings_give_equal_bytes_and_others_do_not(tmp_path):
-    for name, workers, seed in (("a", 1, 0), ("b", 3, 0), ("c", 1, 1)):
-        source = synthetic.find(tmp_path / name / "source", train=6, val=2, size=48, seed=seed, workers=workers)
+    for name, threads, seed in (("a", 1, 0), ("b", 3, 0), ("c", 1, 1)):
+        source = synthetic.find(tmp_path / name / "source", train=6, val=2, size=48, seed=seed, threads=threads)
         prepare(source, tmp_path / name, short_side=48)
     files = {
         name: {path.name: path.read_bytes() for path in (tmp_path / name / "source").rglob("*.png")} for name in "abc"
@@ -96,7 +97,7 @@ def test_other_settings_replace_the_files_and_lost_ones_are_drawn_again(tmp_path
 
 def test_a_folder_of_someone_else_s_files_is_not_touched(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(InputError, match="holds files that are not a synthetic data set"):
+    with refused(cure="choose another folder"):
         synthetic.find(tmp_path, train=2, val=1)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 

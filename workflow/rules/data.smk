@@ -22,7 +22,7 @@ rule prepare_dataset:
 
 
 rule cache_dataset:
-    # One for each size that a proxy task needs, so that another proxy leaves the searches on the first alone.
+    # One cache for each size that a proxy task needs: a new size does not re-run searches with another one.
     input:
         PATHS.index("{dataset}"),
     output:

@@ -77,9 +77,9 @@ rule make_report:
         ENV
     params:
         results=lambda w: PATHS.folder,
-        # Without what changes no result: that should not make a report out of date.
-        config=lambda w: as_argument(P, exclude={"workers"}, exclude_defaults=True),
-        # With `input` as an argument, the place of a config makes no report out of date.
+        # Without `loaders`, which changes no result and so must not make the report out of date.
+        pipeline=lambda w: as_argument(P, exclude={"loaders"}, exclude_defaults=True),
+        # A function of `input` is no reason to run again: the path of a config does not make the report out of date.
         commands=lambda w, input: ARGUMENTS.report(private.given_configfiles(workflow), private.given_keys(workflow)),
     shell:
-        "autoseg report --config {params.config:q} {params.commands} --results {params.results:q} --out {output:q} 2> {log:q}"
+        "autoseg report --pipeline {params.pipeline:q} {params.commands} --results {params.results:q} --out {output:q} 2> {log:q}"

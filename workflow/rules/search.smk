@@ -18,7 +18,7 @@ rule ask:
         ENV
     params:
         folder=lambda w: PATHS.search(w.search),
-        # Only what changes proposals: another number of steps, say, leaves those that are done as they are.
+        # Only the settings that change proposals: with more steps, for example, finished steps do not run again.
         decisive=lambda w: ARGUMENTS.ask[w.search],
         # With `input` as an argument it is no reason to run again.
         settings=lambda w, input: ARGUMENTS.search[w.search],
@@ -45,7 +45,7 @@ rule trials:
     resources:
         gpu=GPU,
         gpu_shares=GPU,
-        cpus_per_task=P.threads + P.workers,
+        cpus_per_task=P.threads + P.loaders,
         runtime=known(lambda w, attempt: 240 * attempt),
         mem_mb=known(lambda w, attempt: 16000 * attempt),
     params:

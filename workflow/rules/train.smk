@@ -1,14 +1,14 @@
 # Runs: a network retrained with a loss on the full training set, and its scores on the validation images.
-# `exec`: a signal (a preemption, the end of a job's time) must reach the training itself, and a shell around it would
-# not pass it on.
+# `exec` replaces the shell by the command, so that a signal (a preemption, the end of a job's time) reaches the training;
+# a shell would not pass it on.
 
 
 rule train:
     input:
         lambda w: INPUTS.train(w.run),
     output:
-        # The weights beside it carry the training's fingerprint and are no output: Snakemake would delete them before
-        # a job that may find them finished.
+        # The weights beside it are not declared: Snakemake deletes the outputs of a rule before it runs again, and the
+        # job could not find them finished.
         PATHS.trained("{run}"),
     log:
         PATHS.log("runs/{run}/train"),
@@ -18,18 +18,18 @@ rule train:
         ENV
     threads: P.threads
     resources:
-        # As a resource: another number of GPUs alone is no reason to train again.
+        # A resource, not a parameter: another number of GPUs is no reason to train again.
         processes=lambda w: P.retrainings[P.runs[w.run].retraining].processes,
         gpu=lambda w: GPU * P.retrainings[P.runs[w.run].retraining].processes,
         gpu_shares=lambda w: WHOLE_GPU * P.retrainings[P.runs[w.run].retraining].processes,
-        cpus_per_task=lambda w: (P.threads + P.workers) * P.retrainings[P.runs[w.run].retraining].processes,
-        # At most a day, where many partitions end: a training that is cut off goes on from its checkpoint.
+        cpus_per_task=lambda w: (P.threads + P.loaders) * P.retrainings[P.runs[w.run].retraining].processes,
+        # At most a day, the limit of many partitions: a training that is stopped continues from its checkpoint.
         runtime=lambda w, attempt: min(720 * attempt, 1440),
         mem_mb=lambda w, attempt: 24000 * attempt,
     params:
         folder=lambda w: PATHS.run(w.run),
         arguments=lambda w: ARGUMENTS.train(w.run),
-        weights=lambda w: weights_checksum(P.retrainings[P.runs[w.run].retraining].weights),
+        weights=lambda w: content_of(P.retrainings[P.runs[w.run].retraining]),
         # With `input` as an argument these are no reason to train again: they change no result.
         machine=lambda w, input: ARGUMENTS.machine,
         checkpoints=lambda w, input: P.run_training(P.runs[w.run].retraining, 0).checkpoint_every,
@@ -55,7 +55,7 @@ rule evaluate:
     resources:
         gpu=GPU,
         gpu_shares=WHOLE_GPU,
-        cpus_per_task=P.threads + P.workers,
+        cpus_per_task=P.threads + P.loaders,
         runtime=lambda w, attempt: 120 * attempt,
         mem_mb=lambda w, attempt: 16000 * attempt,
     params:

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from autoseg.losses.kernels.device_region import MOST_CLASSES, MOST_PIECES, SUMMED, has_triton
-from autoseg.losses.kernels.tables import evaluate
+from autoseg.losses.kernels.device import SUMMED, fused, in_triton
+from autoseg.losses.kernels.tables import cut_slope, cut_value
 from autoseg.metrics.counts import BITS
 
 CURVES = (("edge.AND", 0), ("edge.AND", 1), ("edge.OR", 0), ("edge.OR", 1), ("precision", 0), ("recall", 0))
@@ -47,9 +47,9 @@ class BoundaryStats(torch.autograd.Function):
     ) -> Tensor:
         """Return the sums."""
         p = logits.softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32)).contiguous()
-        fused, curves = _fused(p, tables), list(which)
-        e, of_pred = (soft_edges if fused else _soft_edges)(p, near, seen, tables, curves)
-        match = best_match if fused else _best_match
+        by_triton, curves = fused(p, tables), list(which)
+        e, of_pred = (soft_edges if by_triton else _soft_edges)(p, near, seen, tables, curves)
+        match = best_match if by_triton else _best_match
         slope, where, of_target = match(e, labels, edge, tables, curves[5], tolerance)
         ctx.save_for_backward(p, labels, near, seen, tables, slope, where)
         ctx.which, ctx.kind = curves, logits.dtype
@@ -60,43 +60,44 @@ class BoundaryStats(torch.autograd.Function):
     def backward(ctx: Any, by_stats: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient by the logits."""
         p, labels, near, seen, tables, slope, where = ctx.saved_tensors
-        fused, by = _fused(p, tables), by_stats.to(p.dtype)
+        by_triton, by = fused(p, tables), by_stats.to(p.dtype)
         # What each matched edge pixel of the target adds to the derivative by the soft edge that matched it.
         by_found = torch.cat([by[2], by.new_zeros(1)])[labels].mul_(slope)
         by_edge = torch.zeros_like(p).view(-1).index_add_(0, where.view(-1), by_found.view(-1)).view_as(p)
-        parts = (edge_gradient if fused else _edge_gradient)(p, by_edge, near, seen, tables, ctx.which, by[:2])
+        parts = (edge_gradient if by_triton else _edge_gradient)(p, by_edge, near, seen, tables, ctx.which, by[:2])
         del by_edge
         by_p, by_least, direction = parts
-        gradient = (route if fused else _route)(p, by_p, by_least, direction, seen).to(ctx.kind)
+        gradient = (route if by_triton else _route)(p, by_p, by_least, direction, seen).to(ctx.kind)
         return gradient, None, None, None, None, None, None, None
-
-
-def _fused(p: Tensor, tables: Tensor) -> bool:
-    """Return whether the Triton kernels take these maps and curves."""
-    return has_triton(p) and p.shape[1] <= MOST_CLASSES and tables.shape[1] <= MOST_PIECES + 1
 
 
 # ---- In torch ------------------------------------------------------------------------------------------------------
 
 
-def _shaped(tables: Tensor, number: int, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return g and g', or x itself without a curve."""
-    if number < 0:
-        return x, torch.ones_like(x)
-    value, slope = evaluate(tables[number], x.clamp(0, 1))
-    return value, slope.mul_((x >= 0) & (x <= 1))
+def _value(tables: Tensor, number: int, x: Tensor) -> Tensor:
+    """Return g, or x itself without a curve."""
+    return x if number < 0 else cut_value(tables[number], x)
 
 
-def _edge(p: Tensor, seen: Tensor | None, tables: Tensor, which: list[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the soft edges OR - AND of p and its least neighbour, their derivatives by both, and where that is."""
+def _slope(tables: Tensor, number: int, x: Tensor) -> Tensor:
+    """Return g', or 1 without a curve."""
+    return torch.ones_like(x) if number < 0 else cut_slope(tables[number], x)
+
+
+def _least(p: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the least neighbour of p in the 3x3 window, and where that is."""
     x = p if seen is None else torch.where(seen.unsqueeze(1), p, 1.0)
     least, index = F.max_pool2d(-x, 3, stride=1, padding=1, return_indices=True)
-    least = least.neg_()
-    (g1, d1), (g3, d3) = (_shaped(tables, which[k], p) for k in (0, 2))
-    (g2, d2), (g4, d4) = (_shaped(tables, which[k], least) for k in (1, 3))
-    # OR - AND, in a form that keeps its digits where all are small
-    e = g3 * (1 - g4) + g4 - g1 * g2
-    return e, d3 * (1 - g4) - d1 * g2, d4 * (1 - g3) - d2 * g1, index
+    return least.neg_(), index
+
+
+def _edge(p: Tensor, least: Tensor, seen: Tensor | None, tables: Tensor, which: list[int]) -> Tensor:
+    """Return the soft edges OR - AND of p and its least neighbour."""
+    g4 = _value(tables, which[3], least)
+    # in a form that keeps its digits where all are small
+    e = _value(tables, which[2], p) * (1 - g4) + g4
+    e = e - _value(tables, which[0], p) * _value(tables, which[1], least)
+    return e if seen is None else torch.where(seen.unsqueeze(1), e, 0.0)
 
 
 def _near(near: Tensor, classes: int) -> Tensor:
@@ -108,10 +109,8 @@ def _near(near: Tensor, classes: int) -> Tensor:
 def _soft_edges(
     p: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int]
 ) -> tuple[Tensor, Tensor]:
-    e = _edge(p, seen, tables, which)[0]
-    if seen is not None:
-        e = torch.where(seen.unsqueeze(1), e, 0.0)
-    hit = torch.where(_near(near, p.shape[1]), _shaped(tables, which[4], e)[0], 0.0)
+    e = _edge(p, _least(p, seen)[0], seen, tables, which)
+    hit = torch.where(_near(near, p.shape[1]), _value(tables, which[4], e), 0.0)
     return e, torch.stack([x.sum((2, 3), dtype=torch.float64) for x in (hit, e)], 2)
 
 
@@ -125,7 +124,8 @@ def _best_match(
     label = torch.where(edge, labels, 0).unsqueeze(1)
     plane = torch.arange(n, device=e.device).view(-1, 1, 1) * classes + label.squeeze(1)
     where = index.gather(1, label).squeeze(1) + plane * (height * width)
-    found, slope = _shaped(tables, recall, best.gather(1, label).squeeze(1))
+    best = best.gather(1, label).squeeze(1)
+    found, slope = _value(tables, recall, best), _slope(tables, recall, best)
     mine = (label == torch.arange(classes, device=e.device).view(1, -1, 1, 1)) & edge.unsqueeze(1)
     matched = torch.where(mine, found.unsqueeze(1), 0.0).sum((0, 2, 3), dtype=torch.float64)
     sums = torch.stack([matched, mine.sum((0, 2, 3), dtype=torch.float64)])
@@ -135,16 +135,22 @@ def _best_match(
 def _edge_gradient(
     p: Tensor, by_edge: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int], by: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    e, by_p, by_least, index = _edge(p, seen, tables, which)
+    least, index = _least(p, seen)
+    width = p.shape[3]
+    places = torch.arange(p.shape[2] * width, device=p.device).view(p.shape[2:])
+    down, right = index // width - places // width, index % width - places % width
+    direction = down.mul_(3).add_(right).add_(4).to(torch.uint8)
+    del index, down, right
     by_matched, by_pred = by.view(2, 1, -1, 1, 1)
-    weight = torch.where(_near(near, p.shape[1]), _shaped(tables, which[4], e)[1] * by_matched, 0.0)
-    weight = weight + by_pred + by_edge
+    weight = _slope(tables, which[4], _edge(p, least, seen, tables, which)) * by_matched
+    weight = torch.where(_near(near, p.shape[1]), weight, 0.0).add_(by_pred).add_(by_edge)
     if seen is not None:
         weight = torch.where(seen.unsqueeze(1), weight, 0.0)
-    places = torch.arange(p.shape[2] * p.shape[3], device=p.device).view(p.shape[2:])
-    width = p.shape[3]
-    down, right = index // width - places // width, index % width - places % width
-    return by_p.mul_(weight), by_least.mul_(weight), (down * 3 + right + 4).to(torch.uint8)
+    parts = []
+    for x, of_and, other, and_, or_ in ((p, 0, least, 1, 3), (least, 1, p, 0, 2)):
+        part = _slope(tables, which[of_and + 2], x) * (1 - _value(tables, which[or_], other))
+        parts.append(part.sub_(_slope(tables, which[of_and], x) * _value(tables, which[and_], other)).mul_(weight))
+    return parts[0], parts[1], direction
 
 
 def _route(p: Tensor, by_p: Tensor, by_least: Tensor, direction: Tensor, seen: Tensor | None) -> Tensor:
@@ -168,26 +174,19 @@ def _programs(x: Tensor) -> int:
     return -(-x.shape[2] * x.shape[3] // SUMMED)
 
 
-@torch.library.custom_op("autoseg::soft_edges", mutates_args=())
+@in_triton("triton_boundary", lambda p, *_: (torch.empty_like(p), p.new_empty(len(p) * p.shape[1], _programs(p), 2)))
 def soft_edges(p: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
     """Return the soft edges, and the sums of each part of a plane: of those near the target's edges, and of all."""
     e, sums = _soft_edges(p, near, seen, tables, which)
     return e, F.pad(sums.view(-1, 1, 2), (0, 0, 0, _programs(p) - 1)).to(p.dtype)
 
 
-@soft_edges.register_kernel("cuda")
-def _(p: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
-    from autoseg.losses.kernels import triton_boundary
-
-    return triton_boundary.soft_edges(p, near, seen, tables, which)
+def _empty_match(e: Tensor, labels: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    sums = e.new_empty(len(e) * _programs(e), 2, e.shape[1])
+    return torch.empty_like(labels, dtype=e.dtype), torch.empty_like(labels), sums
 
 
-@soft_edges.register_fake
-def _(p: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(p), p.new_empty(p.shape[0] * p.shape[1], _programs(p), 2)
-
-
-@torch.library.custom_op("autoseg::best_match", mutates_args=())
+@in_triton("triton_boundary", _empty_match)
 def best_match(
     e: Tensor, labels: Tensor, edge: Tensor, tables: Tensor, recall: int, tolerance: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -198,24 +197,11 @@ def best_match(
     return slope, where, F.pad(sums, (0, 0, 0, 0, 0, len(e) * _programs(e) - 1)).to(e.dtype)
 
 
-@best_match.register_kernel("cuda")
-def _(
-    e: Tensor, labels: Tensor, edge: Tensor, tables: Tensor, recall: int, tolerance: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    from autoseg.losses.kernels import triton_boundary
-
-    return triton_boundary.best_match(e, labels, edge, tables, recall, tolerance)
+def _empty_parts(p: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(p), torch.empty_like(p), torch.empty_like(p, dtype=torch.uint8)
 
 
-@best_match.register_fake
-def _(
-    e: Tensor, labels: Tensor, edge: Tensor, tables: Tensor, recall: int, tolerance: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    sums = e.new_empty(len(e) * _programs(e), 2, e.shape[1])
-    return torch.empty_like(labels, dtype=e.dtype), torch.empty_like(labels), sums
-
-
-@torch.library.custom_op("autoseg::edge_gradient", mutates_args=())
+@in_triton("triton_boundary", _empty_parts)
 def edge_gradient(
     p: Tensor, by_edge: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int], by: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -226,35 +212,7 @@ def edge_gradient(
     return _edge_gradient(p, by_edge, near, seen, tables, which, by)
 
 
-@edge_gradient.register_kernel("cuda")
-def _(
-    p: Tensor, by_edge: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int], by: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    from autoseg.losses.kernels import triton_boundary
-
-    return triton_boundary.edge_gradient(p, by_edge, near, seen, tables, which, by)
-
-
-@edge_gradient.register_fake
-def _(
-    p: Tensor, by_edge: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int], by: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(p), torch.empty_like(p), torch.empty_like(p, dtype=torch.uint8)
-
-
-@torch.library.custom_op("autoseg::route", mutates_args=())
+@in_triton("triton_boundary", lambda p, *_: torch.empty_like(p))
 def route(p: Tensor, by_p: Tensor, by_least: Tensor, direction: Tensor, seen: Tensor | None) -> Tensor:
     """Return the gradient by the logits, given what `edge_gradient` returns."""
     return _route(p, by_p, by_least, direction, seen)
-
-
-@route.register_kernel("cuda")
-def _(p: Tensor, by_p: Tensor, by_least: Tensor, direction: Tensor, seen: Tensor | None) -> Tensor:
-    from autoseg.losses.kernels import triton_boundary
-
-    return triton_boundary.route(p, by_p, by_least, direction, seen)
-
-
-@route.register_fake
-def _(p: Tensor, by_p: Tensor, by_least: Tensor, direction: Tensor, seen: Tensor | None) -> Tensor:
-    return torch.empty_like(p)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from autoseg.losses.kernels.device_region import has_triton
+from autoseg.losses.kernels.device import has_triton, in_triton
 from autoseg.metrics.counts import BITS, dilate
 
 FAR = 1e12  # more than any squared distance
@@ -78,19 +78,7 @@ def _lower_envelope(square: Tensor) -> Tensor:
     return least
 
 
-@torch.library.custom_op("autoseg::lower_envelope", mutates_args=())
+@in_triton("triton_distance", torch.empty_like)
 def lower_envelope(square: Tensor) -> Tensor:
     """Return what `nearest` says, as one launch of a Triton kernel."""
     return _lower_envelope(square)
-
-
-@lower_envelope.register_kernel("cuda")
-def _(square: Tensor) -> Tensor:
-    from autoseg.losses.kernels import triton_distance
-
-    return triton_distance.lower_envelope(square)
-
-
-@lower_envelope.register_fake
-def _(square: Tensor) -> Tensor:
-    return torch.empty_like(square)

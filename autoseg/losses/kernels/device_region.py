@@ -6,35 +6,13 @@ kernel of `triton_region`. Without it, the same in torch, which a compiler can r
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from autoseg.losses.kernels.tables import evaluate
-
-TRITON = importlib.util.find_spec("triton") is not None
-
-MOST_CLASSES, MOST_PIECES = 1024, 16  # of the Triton kernels
-
-SUMMED = 1024  # pixels, at least, whose sums a program of the Triton kernels writes as one
-
-
-def has_triton(x: Tensor) -> bool:
-    """Return whether Triton kernels run on the device of a tensor."""
-    return x.is_cuda and TRITON
-
-
-def _fused(logits: Tensor, tables: Tensor) -> bool:
-    """Return whether the Triton kernels take these logits and curves."""
-    return has_triton(logits) and logits.shape[1] <= MOST_CLASSES and tables.shape[1] <= MOST_PIECES + 1
-
-
-def tile(classes: int) -> tuple[int, int]:
-    """Return how many classes and pixels a tile of the Triton kernels has, both powers of 2."""
-    padded = 1 << max(classes - 1, 1).bit_length()
-    return padded, (1024 if padded <= 64 else 4096) // padded
+from autoseg.losses.kernels.device import SUMMED, fused, in_triton, tile
+from autoseg.losses.kernels.tables import slope, value
 
 
 class RegionStats(torch.autograd.Function):
@@ -54,7 +32,7 @@ class RegionStats(torch.autograd.Function):
         """Return the sums."""
         ctx.save_for_backward(logits, target, tables)
         ctx.settings = (others, void, void_seen)
-        if _fused(logits, tables):
+        if fused(logits, tables):
             return region_sums(logits, target, tables, others, void, void_seen).sum(0, dtype=torch.float64)
         return _sums(logits, target, tables, others, void, void_seen)
 
@@ -62,9 +40,8 @@ class RegionStats(torch.autograd.Function):
     def backward(ctx: Any, by_stats: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient by the logits."""
         logits, target, tables = ctx.saved_tensors
-        fused = _fused(logits, tables)
-        gradient = (region_gradient if fused else _gradient)(logits, target, tables, by_stats, *ctx.settings)
-        return gradient, None, None, None, None, None
+        compute = region_gradient if fused(logits, tables) else _gradient
+        return compute(logits, target, tables, by_stats, *ctx.settings), None, None, None, None, None
 
 
 def _width(tables: Tensor, others: int) -> int:
@@ -92,7 +69,7 @@ def _sums(logits: Tensor, target: Tensor, tables: Tensor, others: int, void: int
     p, index, mine, other, bad = _read(logits, target, void, void_seen)
     parts = []
     for where, x, curves in ((other, p, tables[:others]), (mine, p.gather(1, index), tables[others:])):
-        values = (x, *(evaluate(rows, x)[0] for rows in curves))
+        values = (x, *(value(rows, x) for rows in curves))
         sums = [torch.where(where, v, 0.0).sum((0, 2, 3), dtype=torch.float64) for v in values]
         sums.insert(0, where.sum((0, 2, 3), dtype=torch.float64))
         sums += [torch.zeros_like(sums[0])] * (_width(tables, others) - len(sums))
@@ -107,11 +84,11 @@ def _gradient(
     by_others, by_label = by_stats.to(p.dtype)
     by_p = by_others[1].view(1, -1, 1, 1)
     for rows, by in zip(tables[:others], by_others[2:], strict=False):
-        by_p = by_p + evaluate(rows, p)[1].mul_(by.view(1, -1, 1, 1))
+        by_p = by_p + slope(rows, p).mul_(by.view(1, -1, 1, 1))
     p_true = p.gather(1, index)
     by_true = by_label[1][index]
     for rows, by in zip(tables[others:], by_label[2:], strict=False):
-        by_true = by_true + evaluate(rows, p_true)[1].mul_(by[index])
+        by_true = by_true + slope(rows, p_true).mul_(by[index])
     t = torch.where(mine, p_true * by_true, torch.where(other, p * by_p, 0.0))
     gradient = t.addcmul_(p, t.sum(1, keepdim=True), value=-1)
     # A softmax's gradient adds up to 0 over classes. The true class's own is right by that, not by 1 - p, which has few
@@ -123,51 +100,26 @@ def _gradient(
 # ---- In Triton -----------------------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("autoseg::region_sums", mutates_args=())
-def region_sums(logits: Tensor, target: Tensor, tables: Tensor, others: int, void: int, void_seen: bool) -> Tensor:
-    """Return the sums of each program, (programs, 2, terms, C); without Triton's, all are in the first."""
-    out = _empty_sums(logits, target, tables, others, void, void_seen).zero_()
-    if len(out):
-        out[0] = _sums(logits, target, tables, others, void, void_seen)
-    return out
-
-
-@region_sums.register_kernel("cuda")
-def _(logits: Tensor, target: Tensor, tables: Tensor, others: int, void: int, void_seen: bool) -> Tensor:
-    from autoseg.losses.kernels import triton_region
-
-    return triton_region.sums(
-        logits, target, tables, others, void, void_seen, _empty_sums(logits, target, tables, others, void, void_seen)
-    )
-
-
-@region_sums.register_fake
-def _empty_sums(logits: Tensor, target: Tensor, tables: Tensor, others: int, void: int, void_seen: bool) -> Tensor:
+def empty_sums(logits: Tensor, target: Tensor, tables: Tensor, others: int, void: int, void_seen: bool) -> Tensor:
+    """Return an empty (programs, 2, terms, C)."""
     n, classes, height, width = logits.shape
     pixels = max(tile(classes)[1], SUMMED)
     kind = torch.promote_types(logits.dtype, torch.float32)
     return logits.new_empty(n * -(-height * width // pixels), 2, _width(tables, others), classes, dtype=kind)
 
 
-@torch.library.custom_op("autoseg::region_gradient", mutates_args=())
+@in_triton("triton_region", empty_sums)
+def region_sums(logits: Tensor, target: Tensor, tables: Tensor, others: int, void: int, void_seen: bool) -> Tensor:
+    """Return the sums of each program, (programs, 2, terms, C); without Triton's, all are in the first."""
+    out = empty_sums(logits, target, tables, others, void, void_seen).zero_()
+    if len(out):
+        out[0] = _sums(logits, target, tables, others, void, void_seen)
+    return out
+
+
+@in_triton("triton_region", lambda logits, *_: torch.empty_like(logits))
 def region_gradient(
     logits: Tensor, target: Tensor, tables: Tensor, by_stats: Tensor, others: int, void: int, void_seen: bool
 ) -> Tensor:
     """Return the gradient by the logits."""
     return _gradient(logits, target, tables, by_stats, others, void, void_seen)
-
-
-@region_gradient.register_kernel("cuda")
-def _(
-    logits: Tensor, target: Tensor, tables: Tensor, by_stats: Tensor, others: int, void: int, void_seen: bool
-) -> Tensor:
-    from autoseg.losses.kernels import triton_region
-
-    return triton_region.gradient(logits, target, tables, by_stats, others, void, void_seen)
-
-
-@region_gradient.register_fake
-def _(
-    logits: Tensor, target: Tensor, tables: Tensor, by_stats: Tensor, others: int, void: int, void_seen: bool
-) -> Tensor:
-    return torch.empty_like(logits)

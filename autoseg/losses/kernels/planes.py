@@ -69,10 +69,12 @@ def at_once(p: Tensor) -> int:
     return max(CHUNK // (p.shape[-2] * p.shape[-1]), 1)
 
 
-def softmax_gradient(t: Tensor, p: Tensor) -> Tensor:
-    """Return p (dL/dp - sum_c p dL/dp), given t = p dL/dp; t is overwritten."""
+def softmax_gradient(t: Tensor, p: Tensor, whole: bool = False) -> Tensor:
+    """Return p (dL/dp - sum_c p dL/dp), given t = p dL/dp; t is overwritten. `whole`: all images at once."""
+    if whole:
+        return t.addcmul_(p, t.sum(1, keepdim=True), value=-1)
     for one_t, one_p in zip(t, p, strict=True):
-        one_t.addcmul_(one_p, one_t.sum(0, keepdim=True), value=-1)
+        softmax_gradient(one_t.unsqueeze(0), one_p.unsqueeze(0), whole=True)
     return t
 
 

@@ -10,8 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from autoseg.losses.kernels.device_region import SUMMED, tile
-from autoseg.losses.kernels.triton_curve import shaped
+from autoseg.losses.kernels.device import SUMMED, tile
+from autoseg.losses.kernels.triton_curve import cut
 
 WORD = tl.constexpr(32)  # classes in a word of `near`
 
@@ -21,9 +21,7 @@ def _curve(tables, x, NUMBER: tl.constexpr, TABLE: tl.constexpr, PIECES: tl.cons
     """Return g and g' of x cut to [0, 1], or x itself without a curve."""
     value, slope = x, tl.full(x.shape, 1.0, x.dtype)
     if NUMBER >= 0:
-        y = tl.minimum(tl.maximum(x, 0.0), 1.0)
-        value, slope = shaped(tables + NUMBER * TABLE, y, 1 - y, PIECES)
-        slope = tl.where((x >= 0) & (x <= 1), slope, 0.0)
+        value, slope = cut(tables + NUMBER * TABLE, x, PIECES)
     return value, slope
 
 
@@ -55,9 +53,8 @@ def _soft_edge(tables, x, least, AND_A, AND_B, OR_A, OR_B, TABLE, PIECES):
     g2, d2 = _curve(tables, least, AND_B, TABLE, PIECES)
     g3, d3 = _curve(tables, x, OR_A, TABLE, PIECES)
     g4, d4 = _curve(tables, least, OR_B, TABLE, PIECES)
-    # OR - AND, in a form that keeps its digits where all are small; NaN stays NaN
-    e = tl.where(x == x, g3 * (1 - g4) + g4 - g1 * g2, float("nan"))
-    return e, d3 * (1 - g4) - d1 * g2, d4 * (1 - g3) - d2 * g1
+    # OR - AND, in a form that keeps its digits where all are small
+    return g3 * (1 - g4) + g4 - g1 * g2, d3 * (1 - g4) - d1 * g2, d4 * (1 - g3) - d2 * g1
 
 
 @triton.jit

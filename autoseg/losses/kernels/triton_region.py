@@ -1,7 +1,8 @@
 """The region kernels in Triton: the sums of a linear form, and the gradient by the logits. See `device_region`.
 
 A program works on tiles of all classes x some pixels of an image. The softmax is computed from the logits in registers,
-both ways, so that nothing but the logits is read and nothing but their gradient is written.
+both ways, so that nothing but the logits is read and nothing but their gradient is written. Where a slope would have
+fewer than 5 digits, because p is a float32, the gradient of the tile is computed once more in float64.
 """
 
 # mypy: ignore-errors
@@ -10,8 +11,9 @@ import torch
 import triton
 import triton.language as tl
 
-from autoseg.losses.kernels.device_region import SUMMED, tile
-from autoseg.losses.kernels.triton_curve import shaped
+from autoseg.losses.kernels.device import SUMMED, tile
+from autoseg.losses.kernels.device_region import empty_sums
+from autoseg.losses.kernels.triton_curve import delicate, shaped
 
 
 @triton.jit
@@ -99,6 +101,7 @@ def _gradient_kernel(
     target,
     tables,
     by_stats,
+    rough,
     out,
     size,
     classes,
@@ -115,23 +118,33 @@ def _gradient_kernel(
     C: tl.constexpr,
     BLOCK: tl.constexpr,
     KIND: tl.constexpr,
+    AGAIN: tl.constexpr,
 ):
+    rough += tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    if AGAIN:  # noqa: SIM102  # two, because AGAIN is decided by the compiler
+        if tl.load(rough) == 0:  # good enough in float32
+            return
     pixel = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))[None, :]
     p, rest, mine, other, top, label, _, offset = _softmax(
         logits, target, pixel, size, classes, void, stride_n, stride_c, stride_p, VOID_SEEN, C, KIND
     )
-    c = tl.arange(0, C)[:, None]
+    c, is_rough = tl.arange(0, C)[:, None], 0
     by_p = tl.load(by_stats + classes + c, mask=c < classes, other=0.0)
     for k in tl.static_range(OTHERS):
         _, slope = shaped(tables + k * TABLE, p, rest, PIECES)
         by_p += tl.load(by_stats + (k + 2) * classes + c, mask=c < classes, other=0.0) * slope
+        is_rough += tl.max((other & delicate(tables + k * TABLE, p, rest, PIECES)).to(tl.int32))
     by_stats += WIDTH * classes
     p_true = tl.sum(tl.where(mine, p, 0.0), axis=0)[None, :]
     rest_true = tl.sum(tl.where(mine, rest, 0.0), axis=0)[None, :]
     by_true = tl.load(by_stats + classes + label)
     for k in tl.static_range(LABEL):
-        _, slope = shaped(tables + (OTHERS + k) * TABLE, p_true, rest_true, PIECES)
+        table = tables + (OTHERS + k) * TABLE
+        _, slope = shaped(table, p_true, rest_true, PIECES)
         by_true += tl.load(by_stats + (k + 2) * classes + label) * slope
+        is_rough += tl.max(delicate(table, p_true, rest_true, PIECES).to(tl.int32))
+    if not AGAIN:
+        tl.store(rough, is_rough)
     t = tl.where(mine, p_true * by_true, tl.where(other, p * by_p, 0.0))
     # A softmax's gradient adds up to 0 over classes. The likeliest class's own is right by that, not by 1 - p, which
     # has few digits left where the network is sure.
@@ -164,8 +177,9 @@ def _launch(logits, target, tables, others, void, void_seen):
     return (logits, target.contiguous(), tables.to(kind)), numbers, constants
 
 
-def sums(logits, target, tables, others, void, void_seen, out):
-    """Write the sums of each program to `out`; see `device_region.region_sums`."""
+def region_sums(logits, target, tables, others, void, void_seen):
+    """See `device_region.region_sums`."""
+    out = empty_sums(logits, target, tables, others, void, void_seen)
     tensors, numbers, constants = _launch(logits, target, tables, others, void, void_seen)
     if len(out):
         tiles, terms = max(SUMMED // constants["BLOCK"], 1), triton.next_power_of_2(constants["WIDTH"])
@@ -174,11 +188,19 @@ def sums(logits, target, tables, others, void, void_seen, out):
     return out
 
 
-def gradient(logits, target, tables, by_stats, others, void, void_seen):
-    """Return the gradient by the logits; see `device_region.region_gradient`."""
-    tensors, numbers, constants = _launch(logits, target, tables, others, void, void_seen)
-    out = torch.empty_like(tensors[0])
+def region_gradient(logits, target, tables, by_stats, others, void, void_seen):
+    """See `device_region.region_gradient`."""
+    (logits, target, _), numbers, constants = _launch(logits, target, tables, others, void, void_seen)
+    out = torch.empty_like(logits)
     if out.numel():
         grid = (triton.cdiv(numbers[0], constants["BLOCK"]), len(logits))
-        _gradient_kernel[grid](*tensors[:3], by_stats.to(tensors[2].dtype), out, *numbers, **constants)
+        rough = torch.empty(grid, dtype=torch.int32, device=out.device)
+        kinds = (tl.float64,) if logits.dtype == torch.float64 else (tl.float32, tl.float64)
+        for again, kind in enumerate(kinds):
+            numbers_in = torch.float64 if kind == tl.float64 else torch.float32
+            _gradient_kernel[grid](
+                *(logits, target, tables.to(numbers_in), by_stats.to(numbers_in), rough, out),
+                *numbers,
+                **{**constants, "KIND": kind, "AGAIN": again > 0},
+            )
     return out

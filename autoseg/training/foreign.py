@@ -1,0 +1,228 @@
+"""Networks that are not this toolkit's: any model of segmentation_models_pytorch (smp), and anyone's own module.
+
+`Foreign` gives them all the one shape that the training knows: logits at the size of the images, in training mode a
+tuple of them and the auxiliary ones. Nothing here knows names of settings or files.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from autoseg.errors import InputError, unknown
+from autoseg.training.encoders import resize
+
+EXPECTED = (
+    "logits (N, classes, H, W) at any resolution; or a tuple of them and auxiliary logits; an object with `.logits`; "
+    "or a mapping with 'out' or 'logits'"
+)
+
+
+class Foreign(nn.Module):
+    """A module of somebody else as a network: images of any size in, logits of that size out.
+
+    Images are padded with zeros, right and below, to what the module wants (see `_sizes`), and the logits cut back.
+    State dicts are those of the module itself: a file written here fits the module elsewhere.
+
+    Args:
+        module: gives what `EXPECTED` says.
+        num_classes: how many channels its logits must have.
+        name: what messages call it.
+    """
+
+    def __init__(self, module: nn.Module, num_classes: int, name: str) -> None:
+        super().__init__()
+        self.module, self.num_classes, self.name = module, num_classes, name
+        self.multiple, self.least = _sizes(module)
+
+    @property
+    def encoder(self) -> nn.Module | None:
+        """The module's `.encoder`, or else its `.backbone`; None if it has neither."""
+        for name in ("encoder", "backbone"):
+            if isinstance(found := getattr(self.module, name, None), nn.Module):
+                return found
+        return None
+
+    def parameter_groups(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """Return the encoder's parameters and all others; of a module without an encoder, all are the encoder's."""
+        if self.encoder is None:
+            return list(self.parameters()), []
+        encoder = list(self.encoder.parameters())
+        known = {id(parameter) for parameter in encoder}
+        return encoder, [parameter for parameter in self.parameters() if id(parameter) not in known]
+
+    def forward(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Return logits (N, C, H, W); in training mode a tuple of them and the auxiliary ones, if any."""
+        height, width = images.shape[-2:]
+        below, right = (max(side, self.least) - side for side in (height, width))
+        below, right = below + -(height + below) % self.multiple, right + -(width + right) % self.multiple
+        padded = F.pad(images, (0, right, 0, below)) if below or right else images
+        found = logits_of(self.module(padded))
+        for logits in found:
+            if not isinstance(logits, Tensor) or logits.ndim != 4 or logits.shape[1] != self.num_classes:
+                shape = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+                what = f"network '{self.name}' gives {shape} for images {tuple(padded.shape)}"
+                raise InputError(what, expected=f"{EXPECTED}; classes are {self.num_classes}")
+        sized = [_sized(logits, padded)[..., :height, :width] for logits in (found if self.training else found[:1])]
+        return tuple(sized) if self.training else sized[0]
+
+    def state_dict(self, *args: Any, **options: Any) -> Any:
+        """Return the module's own state."""
+        return self.module.state_dict(*args, **options)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **options: Any) -> Any:
+        """Put a state of the module's into it."""
+        return self.module.load_state_dict(dict(state_dict), *args, **options)  # a copy: smp renames keys in place
+
+
+def logits_of(output: Any) -> list[Any]:
+    """Return the logits in what a module gives, and the auxiliary ones after them.
+
+    >>> logits_of({"out": 1, "aux": 2}), logits_of((1, 2, 3)), logits_of(1)
+    ([1, 2], [1, 2, 3], [1])
+    """
+    if hasattr(output, "logits"):  # Hugging Face's outputs are mappings too
+        return [output.logits]
+    if isinstance(output, Mapping):
+        return [output[key] for key in ("out", "logits", "aux") if key in output] or [output]
+    return list(output) if isinstance(output, tuple | list) and output else [output]
+
+
+def _sized(logits: Tensor, images: Tensor) -> Tensor:
+    return logits if logits.shape[-2:] == images.shape[-2:] else resize(logits, images)
+
+
+def _sizes(module: nn.Module) -> tuple[int, int]:
+    """Return what the sides of an image must be multiples of, and their least length.
+
+    A module says so by an attribute `size_multiple`; a model of smp, also in a user's `make`, has a stride.
+    """
+    stated = getattr(module, "size_multiple", None)
+    if stated is not None or not hasattr(module, "requires_divisible_input_shape"):
+        return int(stated or 1), 1
+    architecture, stride = type(module).__name__, int(getattr(module.encoder, "output_stride", 1))
+    if architecture == "DPT":  # its coarsest map has twice the stride of the patches
+        stride *= 2
+    return stride, 8 * stride if architecture == "PAN" else 1  # PAN halves its features three times
+
+
+# ------------------------------------------------------------------------------------------------------------- smp
+
+
+_GIVEN = {"encoder_name", "encoder_weights", "in_channels", "classes", "activation", "aux_params"}
+
+
+def smp_model(architecture: str, encoder: str, num_classes: int, options: Mapping[str, Any]) -> nn.Module:
+    """Return a model of segmentation_models_pytorch, as initialised."""
+    smp = _smp()
+    known = _architectures(smp)
+    if architecture not in known:
+        raise unknown("architecture of smp", architecture, known, where="network")
+    if taken := _GIVEN & set(options):
+        cure = "leave it out: the encoder is in the network's name, the rest follows from the data"
+        raise InputError(f"'{min(taken)}' is no choice here", where="network_options", cure=cure)
+    # smp drops what an encoder of its own does not know; timm's, by "tu-", take more and refuse the rest.
+    takes = set(inspect.signature(known[architecture].__init__).parameters) - {"self", "kwargs", *_GIVEN}
+    for key in options:
+        if key not in takes and not encoder.startswith("tu-"):
+            raise unknown("option", key, takes, where="network_options")
+    try:
+        return _build(known[architecture], encoder, num_classes, options, None)
+    except Exception as error:  # smp and timm refuse names and options in many ways
+        names = smp.encoders.get_encoder_names()
+        if encoder not in names and not encoder.startswith(("tu-", "timm-")):
+            what = unknown("encoder of smp", encoder, names).what
+            raise InputError(what, where="network", expected="a name of smp's, or tu-<name in timm>") from None
+        asked = f" with {', '.join(f'{key}={value!r}' for key, value in options.items())}" if options else ""
+        what = f"smp cannot build {architecture} on '{encoder}'{asked} ({_first_line(error)})"
+        raise InputError(what, where="network", cure="change the name, or network_options") from None
+
+
+def smp_imagenet(
+    architecture: str, encoder: str, options: Mapping[str, Any], cure: str = "give a file, or 'none'"
+) -> dict[str, Tensor]:
+    """Return the weights that smp's hub, or its cache, has of an encoder, by their names in it."""
+    weights = True if encoder.startswith("tu-") else "imagenet"
+    try:
+        return _build(_architectures(_smp())[architecture], encoder, 1, options, weights).encoder.state_dict()  # type: ignore[union-attr]
+    except Exception as error:  # the network fails in many ways, and not every encoder has such weights
+        what = f"the ImageNet weights of '{encoder}' cannot be fetched here ({_first_line(error)})"
+        raise InputError(what, where="weights", cure=cure) from None
+
+
+def _build(
+    make: Callable[..., nn.Module], encoder: str, num_classes: int, options: Mapping[str, Any], weights: Any
+) -> nn.Module:
+    own: dict[str, Any] = {}  # what lets transformers with positions or windows take images of any size
+    if make.__name__ == "DPT":
+        own["dynamic_img_size"] = True
+    elif encoder.startswith("tu-swin"):
+        own["strict_img_size"] = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # old names of encoders are as good as new ones
+        return make(encoder, encoder_weights=weights, in_channels=3, classes=num_classes, **{**own, **options})
+
+
+def _smp() -> Any:
+    import autoseg.training._torchvision  # noqa: F401  # before smp: it then loads beside a CPU-only torch too
+
+    try:
+        import segmentation_models_pytorch
+    except ModuleNotFoundError as error:
+        raise InputError(str(error), where="network", cure="install it: pip install 'autoseg[train]'") from None
+    return segmentation_models_pytorch
+
+
+def _architectures(smp: Any) -> dict[str, Any]:
+    base = smp.base.SegmentationModel
+    return {name: found for name, found in vars(smp).items() if isinstance(found, type) and issubclass(found, base)}
+
+
+# ------------------------------------------------------------------------------------------------------ anyone's own
+
+
+def own_module(make: Callable[..., Any], num_classes: int, options: Mapping[str, Any], name: str) -> nn.Module:
+    """Return what a user's callable makes for so many classes."""
+    if options and not _takes(make, options):
+        what = f"does not take {', '.join(options)}; it is {getattr(make, '__name__', make)}{_signature(make)}"
+        raise InputError(what, where=f"network '{name}'", cure="change network_options, or the function")
+    try:
+        module = make(num_classes, **options)
+    except InputError:
+        raise
+    except Exception as error:  # whatever a user's code may raise
+        raise InputError(described(error), where=f"network '{name}'") from error
+    if not isinstance(module, nn.Module):
+        what = f"gives a {type(module).__name__}"
+        raise InputError(what, where=f"network '{name}'", expected="a torch.nn.Module, given the number of classes")
+    return module
+
+
+def _takes(make: Callable[..., Any], options: Mapping[str, Any]) -> bool:
+    try:
+        inspect.signature(make).bind(0, **options)
+    except TypeError:
+        return False
+    except ValueError:  # has no signature to look at
+        return True
+    return True
+
+
+def _signature(make: Callable[..., Any]) -> str:
+    return str(inspect.signature(make))
+
+
+def described(error: BaseException) -> str:
+    """Return an error of somebody else's code in a line: what it says, and where it was raised."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{_first_line(error)} ({last.filename}, line {last.lineno})"
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
