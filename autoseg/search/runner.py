@@ -197,11 +197,13 @@ def run(
             step, from_here = step + 1, time.perf_counter()
             proposals = ask(search, history)
             shown.total = steps * len(proposals.trials) + search.most_rescored
-            _score_all(files, proposals, objective, pool, shown)
+            trained = _score_all(files, proposals, objective, pool, shown)
             history.append(files.scored(step))
             write_journal(files, search, history)
-            spent = max(time.perf_counter() - from_here, spent)
-            if hours is not None:
+            if (
+                hours is not None and trained
+            ):  # a step that was scored before costs nothing, and says nothing of the time
+                spent = max(time.perf_counter() - from_here, spent)
                 left = 3600 * hours - (time.perf_counter() - began)
                 pace = spent / waves(len(proposals.trials), workers)
                 fit = steps_that_fit(search, step, left, pace, workers)
@@ -251,8 +253,8 @@ def _seconds(objective: Objective, start: Surrogate) -> float:
 
 def _score_all(
     files: Folder, proposals: Proposals, objective: Objective, pool: ProcessPoolExecutor, shown: tqdm
-) -> None:
-    """Write a step's proposals and score those that have no score yet."""
+) -> int:
+    """Write a step's proposals and score those that have no score yet; return how many these were."""
     files.write(proposals)
     proposals = files.proposals(proposals.step)  # those on disk, which may differ in the last digits
     jobs = unscored(files, proposals.step, proposals.search, proposals.trials, objective)
@@ -270,6 +272,7 @@ def _score_all(
     finally:
         for future in futures:
             future.cancel()
+    return len(jobs)
 
 
 _worker = ExitStack()  # what a worker process holds until it ends
