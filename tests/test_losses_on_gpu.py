@@ -132,6 +132,16 @@ def test_hand_made_losses_are_the_same_on_a_gpu(name, triton):
         assert_equal(found, by_formula(loss, logits, target), *((1e-6, 1e-6) if "dpce" in name else (1e-12, 1e-12)))
 
 
+@pytest.mark.parametrize("triton", [True, False])
+@pytest.mark.parametrize("name", [*HAND_MADE, *(f"published:{metric}" for metric in METRICS)])
+def test_a_batch_without_images_has_a_finite_loss(name, triton):
+    logits = torch.zeros(0, 3, 4, 4, requires_grad=True)
+    with as_on_a_gpu(triton):
+        value = build_loss(name, class_counts=range(1, 4))(logits, torch.zeros(0, 4, 4, dtype=torch.long))
+        value.backward()
+    assert value.isfinite()
+
+
 @pytest.fixture(scope="module")
 def interpreted():
     """What the kernels give in Triton's interpreter, against the formulas."""

@@ -83,7 +83,7 @@ def test_the_learning_rate_grows_in_the_warm_up_and_falls_by_the_cosine():
 
 def test_settings_that_cannot_be_are_refused():
     for changes, named in (
-        ({"warmup": 6}, "warmup: 6; expected less than the 6 iterations"),
+        ({"warmup": 6}, "warmup: found 6; expected less than the 6 iterations"),
         ({"betas": (0.9, 1.0)}, "betas"),
         ({"ema": 1.0}, "ema"),
         ({"optimiser": "adam"}, "optimiser"),

@@ -53,7 +53,7 @@ class BoundaryStats(torch.autograd.Function):
         slope, where, of_target = match(e, labels, edge, tables, curves[5], tolerance)
         ctx.save_for_backward(p, labels, near, seen, tables, slope, where)
         ctx.which, ctx.kind = curves, logits.dtype
-        pred = of_pred.view(len(p), p.shape[1], -1, 2).sum((0, 2), dtype=torch.float64)
+        pred = of_pred.unflatten(0, p.shape[:2]).sum((0, 2), dtype=torch.float64)
         return torch.cat([pred.t(), of_target.sum(0, dtype=torch.float64)])
 
     @staticmethod
@@ -111,7 +111,8 @@ def _soft_edges(
 ) -> tuple[Tensor, Tensor]:
     e = _edge(p, _least(p, seen)[0], seen, tables, which)
     hit = torch.where(_near(near, p.shape[1]), _value(tables, which[4], e), 0.0)
-    return e, torch.stack([x.sum((2, 3), dtype=torch.float64) for x in (hit, e)], 2)
+    sums = torch.stack([x.sum((2, 3), dtype=torch.float64) for x in (hit, e)], 2)
+    return e, sums.flatten(0, 1).unsqueeze(1)
 
 
 def _best_match(
@@ -178,7 +179,7 @@ def _programs(x: Tensor) -> int:
 def soft_edges(p: Tensor, near: Tensor, seen: Tensor | None, tables: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
     """Return the soft edges, and the sums of each part of a plane: of those near the target's edges, and of all."""
     e, sums = _soft_edges(p, near, seen, tables, which)
-    return e, F.pad(sums.view(-1, 1, 2), (0, 0, 0, _programs(p) - 1)).to(p.dtype)
+    return e, F.pad(sums, (0, 0, 0, _programs(p) - 1)).to(p.dtype)
 
 
 def _empty_match(e: Tensor, labels: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
