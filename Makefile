@@ -63,7 +63,7 @@ format: venv  ## rewrite the sources in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: bench-metrics bench-losses bench-data bench-search bench-train bench-shrinking bench-synthetic bench-dag bench-demo bench-report  ## all benchmarks; each rewrites its section of benchmarks/README.md
+bench: bench-metrics bench-losses bench-data bench-search bench-search-answers bench-train bench-shrinking bench-synthetic bench-dag bench-demo bench-report  ## all benchmarks; each rewrites its section of benchmarks/README.md
 
 bench-metrics: venv  ## the six metrics against plain torch and a bare confusion matrix
 	$(BIN)/python -m benchmarks.metrics
@@ -76,6 +76,9 @@ bench-data: venv  ## the proxy loader against decoding JPEGs every time, and its
 
 bench-search: venv  ## PPO2 against random, TPE, CMA-ES and GP: regret of the answer, cost of asking (about an hour the first time)
 	$(BIN)/python -m benchmarks.search
+
+bench-search-answers: venv  ## the model's answer and the preset recommended, also on landscapes that are not quadratic (half an hour)
+	$(BIN)/python -m benchmarks.search_answers
 
 bench-train: venv  ## a whole step of a proxy trial against the bare network; scoring, memory (minutes)
 	$(BIN)/python -m benchmarks.train

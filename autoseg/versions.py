@@ -4,5 +4,5 @@ They are part of the fingerprints of results and of the parameters of rules. Oth
 """
 
 PREPARE_VERSION = 3  # index and caches
-SEARCH_VERSION = 2  # proposals and answers
+SEARCH_VERSION = 3  # proposals and answers
 TRAINING_VERSION = 2  # weights and scores

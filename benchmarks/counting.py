@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "bincount", "unique", "_unique2", "equal")
 ALLOCATING = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 LAUNCHES = {"sort": 8, "gaussian_blur": 2, "region_gradient": 2}  # of one call, if not 1
+PASSES = {"sort": 8, "gaussian_blur": 2}  # over memory; the second launch of region_gradient sees to few tiles
 
 
 class Cost(NamedTuple):
@@ -52,9 +53,8 @@ class Counter(TorchDispatchMode):
         self.peak = max(self.peak, sum(size for _, size in self.live.values()))
         if name in ALLOCATING or not (fresh or function._schema.is_mutable or name in WAITING):
             return result
-        times = LAUNCHES.get(name, 1)
-        self.launches += times
-        self.moved += times * sum(_bytes(tensor) for tensor in [*given, *made])
+        self.launches += LAUNCHES.get(name, 1)
+        self.moved += PASSES.get(name, 1) * sum(_bytes(tensor) for tensor in [*given, *made])
         masked = name.startswith("index") and any(tensor.dtype == torch.bool for tensor in _tensors(args[1]))
         self.waits += name in WAITING or masked
         return result

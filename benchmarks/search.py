@@ -22,7 +22,7 @@ from optuna.distributions import FloatDistribution
 from tqdm import tqdm
 
 from autoseg.files import fingerprint, read_json, write_json
-from autoseg.losses.published import published
+from autoseg.search.guided import guided_policy
 from autoseg.search.ppo2 import (
     PRESETS,
     REACH,
@@ -34,53 +34,14 @@ from autoseg.search.ppo2 import (
     next_policy,
 )
 from autoseg.search.sampler import PPO2Sampler
+from benchmarks.search_landscapes import NOISE, QUADRATIC, Landscape
 from benchmarks.shared import table, write_section
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache" / "search"
 M = 32
 BUDGETS = (160, 640)
-NOISE = 0.01  # standard deviation of a score; a bowl's score falls by .01 at a distance of .1 in every coordinate
 VERSION = 1  # raise it when landscapes or methods change: cached runs of another version are not read
-
-
-class Landscape:
-    """A score to maximise over [0, 1]^d, seen through noise; its best value is 0, so regret is minus the true score.
-
-    bowl: a quadratic. valley: a quadratic of condition 100 in a random rotation: coordinates must move together.
-    plateau: a hill of height .3 in a plain without slope. The optimum lies in [.15, .85]^d; "bowl@anywhere" has it
-    anywhere in [0, 1]^d, "bowl@mIoU" at the theta of that published surrogate, some of whose coordinates are edges.
-    """
-
-    NAMES = ("bowl", "plateau", "valley")
-    ELSEWHERE = ("anywhere", "mIoU", "mIoU-paper")
-
-    def __init__(self, name: str, dimensions: int, seed: int) -> None:
-        name, _, where = name.partition("@")
-        rng = np.random.default_rng([7, seed, dimensions, self.NAMES.index(name)])
-        self.name, self.dimensions, self.seed = name, dimensions, seed
-        self.optimum = rng.uniform(0.15, 0.85, dimensions)
-        if where == "anywhere":
-            self.optimum = (self.optimum - 0.15) / 0.7
-        elif where:
-            self.optimum = np.array(published(where).theta)
-        self.metric = np.eye(dimensions)
-        if name == "valley":
-            rotation, _ = np.linalg.qr(rng.normal(size=(dimensions, dimensions)))
-            self.metric = rotation @ np.diag(np.logspace(-1, 1, dimensions)) @ rotation.T
-            self.metric *= dimensions / np.trace(self.metric)
-        # Where every method starts: the identity of two-piece Bézier curves.
-        self.start = np.tile([1 / 4, 1 / 4, 1 / 3, 1 / 3, 1 / 2, 1 / 2], dimensions // 6)
-
-    def regret(self, theta: Any) -> float:
-        """How far theta's true score lies below the best one."""
-        error = np.asarray(theta) - self.optimum
-        distance = float(error @ self.metric @ error) / self.dimensions
-        return 0.3 * (1 - np.exp(-distance / (2 * 0.15**2))) if self.name == "plateau" else distance
-
-    def score(self, theta: Any, number: int) -> float:
-        """What a trial of this number would report."""
-        return float(NOISE * np.random.default_rng([99, self.seed, number]).normal()) - self.regret(theta)
 
 
 # A method yields (trials so far, answer) at every budget it is asked for.
@@ -97,6 +58,19 @@ def ppo2(land: Landscape, budget: int, preset: str, **changes: Any) -> Answers:
         averages.append(mean(scores))
         policies.append(next_policy(s, policies[-1], step, thetas, scores))
     yield budget, answer_of(s, policies[best_step(s, averages) - 1])
+
+
+def recommended(land: Landscape, budget: int, **changes: Any) -> Answers:
+    """The preset `recommended`, without its last fit: answer: the newest mean."""
+    s = Settings.preset("recommended", steps=budget // M, **changes)
+    policy, thetas, scores = initial_policy(s, land.start), [], []
+    for step in range(1, budget // M + 1):
+        for number in range((step - 1) * M, step * M):
+            thetas.append(draw(s, policy, land.seed, number))
+            scores.append(land.score(thetas[-1], number))
+        policy = guided_policy(s, policy.mu, land.seed, step, thetas, scores)._replace(begin=step * M)
+        if step * M in BUDGETS:
+            yield step * M, policy.mu
 
 
 def cma_es(land: Landscape, budget: int, population: int | None) -> Answers:
@@ -182,8 +156,8 @@ def cached_run(method: str, name: str, dimensions: int, seed: int, budget: int) 
     return regret
 
 
-LANDS = [(name, dimensions) for dimensions in (12, 24) for name in Landscape.NAMES]
-EDGE_LANDS = {where: [(f"{name}@{where}", 12) for name in Landscape.NAMES] for where in Landscape.ELSEWHERE}
+LANDS = [(name, dimensions) for dimensions in (12, 24) for name in QUADRATIC]
+EDGE_LANDS = {where: [(f"{name}@{where}", 12) for name in QUADRATIC] for where in Landscape.ELSEWHERE}
 
 
 def all_runs(

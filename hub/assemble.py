@@ -7,7 +7,17 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-CODE = ("search/sampler.py", "search/frozen.py", "search/box.py", "search/ppo2.py", "errors.py")
+CODE = (
+    *(
+        "search/sampler.py",
+        "search/frozen.py",
+        "search/box.py",
+        "search/ppo2.py",
+        "search/guided.py",
+        "search/model.py",
+    ),
+    "errors.py",
+)
 
 
 def assemble(out: Path) -> Path:

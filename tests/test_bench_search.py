@@ -7,7 +7,9 @@ from statistics import mean, median
 import numpy as np
 import pytest
 
-from benchmarks.search import EDGE_LANDS, LANDS, METHODS, Landscape
+from benchmarks.search import BUDGETS, EDGE_LANDS, LANDS, METHODS, Landscape, ppo2, recommended
+from benchmarks.search_landscapes import FAMILIES
+from benchmarks.search_recorded import RECORDED, Record, Replayed
 
 
 def regret(method: str, budget: int, seeds: int, landscapes: list[tuple[str, int]] = LANDS) -> float:
@@ -22,10 +24,12 @@ def regret(method: str, budget: int, seeds: int, landscapes: list[tuple[str, int
 
 
 def test_a_landscape_is_best_at_its_optimum() -> None:
-    for name in Landscape.NAMES:
+    for name in FAMILIES:
         land = Landscape(name, 12, 0)
         assert land.regret(land.optimum) == 0
         assert land.regret(land.start) > 0.01
+        near = land.optimum + 0.02 * np.random.default_rng(0).normal(size=(50, 12))
+        assert all(land.regret(theta) > 0 for theta in near)
         assert land.score(land.start, 3) == land.score(land.start, 3) != land.score(land.start, 4)
 
 
@@ -58,3 +62,23 @@ def test_the_default_is_within_twice_cma_es_and_the_annealed_preset_beats_it(bud
     default, cma_es = regret("PPO2 default", budget, 10), regret("CMA-ES, population 32", budget, 10)
     assert default < 2 * cma_es
     assert regret("PPO2 annealed", budget, 10) < cma_es
+
+
+def test_the_recommended_preset_has_half_the_regret_of_the_annealed_one_after_few_trials() -> None:
+    """One landscape of each kind of the quadratic ones; `make bench-search-answers` has them all."""
+    seeds, ours, theirs = range(3), [], []
+    for name in ("plateau", "bowl@anywhere", "curved"):
+        for land in (Landscape(name, 12, seed) for seed in seeds):
+            ours.append(land.regret(dict(recommended(land, BUDGETS[0]))[BUDGETS[0]]))
+            theirs.append(land.regret(dict(ppo2(land, BUDGETS[0], "annealed"))[BUDGETS[0]]))
+    assert mean(ours) < 0.5 * mean(theirs)
+
+
+def test_recorded_trials_are_replayed_with_their_noise() -> None:
+    record = Record(RECORDED / "scenes.json")
+    land = Replayed(record, 3)
+    assert record.held_out() > 0.5
+    assert 0 < record.noise < record.scores.std()
+    assert land.regret(land.optimum) == 0 < land.regret(land.start)
+    assert land.score(land.start, 7) == Replayed(record, 3).score(land.start, 7) != land.score(land.start, 8)
+    assert len(land.scores) == 2

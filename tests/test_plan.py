@@ -102,9 +102,9 @@ def test_a_whole_config_is_planned_without_its_data(capsys):
     assert main(["plan", "--config", config, "--seconds-per-step", "3600", "--run-seconds-per-step", "1800"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"search 'mIoU' +7 +6 +12.01", shown)  # 6 trainings of 2 steps, and the start of 4 jobs
-    assert re.search(r"search 'mAcc' +10 +9 +18.02", shown)  # and the rescored means, at most 3
+    assert re.search(r"search 'mAcc' +10 +10 +20.02", shown)  # and the rescored answers, at most 4
     assert re.search(r"4 runs 'tiny' +8 +4 +6.02", shown)  # 4 trainings of 3 steps
-    assert re.search(r"together +25 +19 +36.05", shown)
+    assert re.search(r"together +25 +20 +38.05", shown)
     assert main(["plan", "--config", config, "--runs", "2"]) == 2
     assert "leave out --settings and --runs" in capsys.readouterr().err
 

@@ -35,7 +35,7 @@ from autoseg.search.ppo2 import (
     objective,
     propose,
 )
-from autoseg.search.sampler import PPO2Sampler
+from autoseg.search.sampler import PPO2Sampler, _Step
 from tests.refusals import refused
 
 SPACE = {"a": FloatDistribution(0, 1), "b": FloatDistribution(-5, 5), "c": FloatDistribution(1, 1.5)}
@@ -73,6 +73,14 @@ class TestOptunaConformance(
     @pytest.fixture(params=SPACES)
     def sampler(self, request: pytest.FixtureRequest) -> Callable[[], PPO2Sampler]:
         return lambda: PPO2Sampler(SPACES[request.param], trials_per_step=3, steps=3, updates=5)
+
+
+class TestOptunaConformanceOfTheModel(
+    conformance.BasicSamplerTestCase, conformance.RelativeSamplerTestCase, conformance.SingleOnlySamplerTestCase
+):
+    @pytest.fixture
+    def sampler(self) -> Callable[[], PPO2Sampler]:
+        return lambda: PPO2Sampler.preset("recommended", SPACES["same names, floats"], trials_per_step=3, steps=3)
 
 
 # ------------------------------------------------------------------------------------------------------ pure functions
@@ -269,7 +277,12 @@ def test_the_default_clip_shares_one_distance_out_over_the_planned_steps() -> No
 
 # ---------------------------------------------------------------------------------------------------------- the sampler
 
-VARIANTS = {"default": {}, "release": PRESETS["release"], "annealed": PRESETS["annealed"]}
+VARIANTS = {
+    "default": {},
+    "release": PRESETS["release"],
+    "annealed": PRESETS["annealed"],
+    "recommended": PRESETS["recommended"],
+}
 
 
 def make(variant: str = "default", **changes: object) -> PPO2Sampler:
@@ -321,13 +334,12 @@ def a_storage(kind: str, folder) -> optuna.storages.BaseStorage:
 
 def rederive(study: Study, sampler: PPO2Sampler) -> list[np.ndarray]:
     """Return mu_1, mu_2, ... from nothing but the trials, the members' numbers and each step's clip."""
-    policy = sampler.initial_policy
-    means = [policy.mu]
+    policies, steps = [sampler.initial_policy], []
     for record in sampler.policies(study):
         settings = replace(sampler.settings, clip=record["clip"], anneal=False)
-        policy = sampler._successor(study, settings, policy, 1, [study.trials[n] for n in record["members"]])
-        means.append(policy.mu)
-    return means
+        steps.append(_Step(policies[-1], [study.trials[n] for n in record["members"]], []))
+        policies.append(sampler._successor(study, settings, steps))
+    return [policy.mu for policy in policies]
 
 
 def assert_policies_are_rederived(study: Study, sampler: PPO2Sampler) -> int:

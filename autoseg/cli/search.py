@@ -44,6 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or, without a GPU, as many as fit on the cores with the setting `threads`",
     )
     add_sharing_argument(parser)
+    parser.add_argument(
+        "--hours",
+        type=float,
+        metavar="H",
+        help="how long it may take: a trial is timed, steps and trials that the settings leave open follow, and the "
+        "plan is said first; continued, the hours are for what is left of it",
+    )
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
     add_task_arguments(parser, "paper-proxy")
 
@@ -62,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
     on_cpu = not args.objective and task_of(args).training.device == "cpu"
     trials_per_gpu = 0 if on_cpu else args.trials_per_gpu
     workers = args.workers or _automatic(args, trials_per_gpu)
-    chosen = run_search(args.folder, search, objective, workers, not args.quiet, trials_per_gpu)
+    chosen = run_search(args.folder, search, objective, workers, not args.quiet, trials_per_gpu, args.hours)
     print(f"{args.folder}/surrogate.json: {chosen.source}")
 
 

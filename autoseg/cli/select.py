@@ -2,6 +2,7 @@
 
 With the setting `rescore` this is the best of the rescored means. Without it, it is the answer of the sampler: for PPO2
 the mean of the step with the best average score (the paper's rule), for CMA-ES its mean, for others the best trial.
+With `answer: model`, as in the preset `recommended`, it is the best point near that by a model of all trials.
 """
 
 from __future__ import annotations

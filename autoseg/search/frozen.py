@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
-from optuna.study import Study
-from optuna.trial import FrozenTrial
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
 
+from autoseg.errors import InputError
+from autoseg.search.box import Box
 from autoseg.search.ppo2 import Adam, Policy
 
 POLICY = "ppo2:policy:"  # and the step and the writing trial's number: "ppo2:policy:2:31"
@@ -42,13 +46,20 @@ def freeze(study: Study, step: int, policy: Policy, writer: int, **about: Any) -
     """Write the policy of a step, with what is to be known about it, under the number of the trial that writes it."""
     adam = policy.adam and [x if isinstance(x, int) else x.tolist() for x in policy.adam]
     record = {"mu": policy.mu.tolist(), "adam": adam, "writer": writer, **about}
+    if policy.design is not None:
+        record["design"] = policy.design.tolist()
     set_attribute(study, f"{POLICY}{step}:{writer}", record)
 
 
 def thaw(record: Mapping[str, Any]) -> Policy:
     """Return a policy from its record."""
-    adam = record["adam"]
-    return Policy(np.array(record["mu"]), Adam(adam[0], np.array(adam[1]), np.array(adam[2])) if adam else None)
+    adam, design = record["adam"], record.get("design")
+    return Policy(
+        np.array(record["mu"]),
+        Adam(adam[0], np.array(adam[1]), np.array(adam[2])) if adam else None,
+        None if design is None else np.array(design),
+        record["writer"],
+    )
 
 
 def records(study: Study) -> list[dict[str, Any]]:
@@ -71,3 +82,31 @@ def records(study: Study) -> list[dict[str, Any]]:
         chain.insert(0, found[step, writer])
         step, writer = step - 1, chain[0]["parent"]
     return chain
+
+
+def refuse_several_objectives(study: Study) -> None:
+    """Refuse a study with more than one score."""
+    if len(study.directions) > 1:
+        raise InputError("PPO2Sampler searches for one score, but the study has several objectives", where="study")
+
+
+def sign_of(study: Study) -> float:
+    """Return what makes higher scores better ones."""
+    return 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
+
+
+def unused(study: Study, box: Box, members: Collection[int]) -> dict[str, int]:
+    """Count the complete trials that are in no step's members, by reason."""
+    reasons: Counter[str] = Counter()
+    for t in trials_of(study):
+        if t.state != TrialState.COMPLETE or t.number in members:
+            continue
+        if missing := box.missing(t):
+            reasons[f"without {', '.join(missing)} of the search space, or with another distribution"] += 1
+        elif not math.isfinite(t.values[0]):
+            reasons["not finite"] += 1
+        elif t.system_attrs.get(DRAW, {}).get("step") is None:
+            reasons["enqueued, or not asked from this sampler"] += 1
+        else:
+            reasons["too late for their step"] += 1
+    return dict(reasons)

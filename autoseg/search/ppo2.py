@@ -29,6 +29,7 @@ EDGE = 1e-3
 # What a preset says differently from the default settings. `paper`: section 3.3 and Algorithm 1 (the optimiser and its
 # rate are not in the paper; the joint ratio's step depends on both). `release`: the authors' released code. `annealed`
 # is ours: mirrored pairs of samples, a clip that falls over the planned steps, and the last policy as answer.
+# `recommended` is ours too: a model of all trials moves the mean, draws the trials and is the answer.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     "paper": {"clip": 0.1, "ratio": "joint", "answer": "mu"},
@@ -43,6 +44,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "answer": "mu",
     },
     "annealed": {"anneal": True, "mirrored": True, "pick": "last"},
+    "recommended": {"move": "model", "mirrored": True, "answer": "model", "pick": "last"},
 }
 
 
@@ -68,7 +70,8 @@ class Settings:
     keep_adam: bool = False
     anneal: bool = False
     mirrored: bool = False
-    answer: Literal["expectation", "mu"] = "expectation"
+    move: Literal["ppo2", "model"] = "ppo2"
+    answer: Literal["expectation", "mu", "model"] = "expectation"
     pick: Literal["best", "last"] = "best"
     family: Literal["truncated", "normal"] = "truncated"
 
@@ -90,6 +93,8 @@ class Settings:
                 raise unknown(f"PPO2 {name}", str(getattr(self, name)), choices, where=name)
             if hint is bool:
                 object.__setattr__(self, name, bool(getattr(self, name)))
+        if self.move == "model" and self.baseline == "mu":
+            raise InputError("'mu' belongs to PPO2's own moves", where="baseline", cure="use 'mean', or move 'ppo2'")
         if self.family == "normal" and self.optimise == "logit":
             raise InputError(
                 "'logit' needs a mean in [0, 1], which family 'normal' does not have",
@@ -185,10 +190,16 @@ class Adam(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """The distribution a step samples from: mu_t, and the optimiser's moments where they are kept."""
+    """The distribution a step samples from: mu_t, and the optimiser's moments where they are kept.
+
+    `design` has the step's trials where a model chose them, one row each, the first for the trial of number `begin`.
+    Trials beyond them, such as those that take the place of failed ones, are samples.
+    """
 
     mu: Array
     adam: Adam | None = None
+    design: Array | None = None
+    begin: int = 0
 
 
 def initial_policy(settings: Settings, mu: ArrayLike) -> Policy:
@@ -229,6 +240,8 @@ def draw(settings: Settings, policy: Policy, seed: int, number: int, *, first: b
     """Return the sample of trial `number`; with `baseline="mu"` the first trial of a step is mu itself."""
     if first and settings.baseline == "mu":
         return policy.mu
+    if policy.design is not None and policy.begin <= number < policy.begin + len(policy.design):
+        return policy.design[number - policy.begin]
     s = settings
     return propose(policy.mu, seed, number, sigma=s.sigma, family=s.family, mirrored=s.mirrored)
 
@@ -319,8 +332,16 @@ def policies(settings: Settings, first: Policy, steps: Iterable[tuple[ArrayLike,
 
 
 def answer_of(settings: Settings, policy: Policy) -> Array:
-    """Return what a policy answers with: the parent's mean mu, or the policy's own expectation."""
-    return policy.mu if settings.answer == "mu" else expectation(policy.mu, settings.sigma, settings.family)
+    """Return the mean that a policy answers with: the parent's mean mu, or the policy's own expectation.
+
+    A model moves mu to what it takes for the best point, so there it is mu. With `answer="model"` the answer is sought
+    around this mean.
+    """
+    return (
+        policy.mu
+        if settings.answer == "mu" or settings.move == "model"
+        else expectation(policy.mu, settings.sigma, settings.family)
+    )
 
 
 def best_step(settings: Settings, averages: Sequence[float]) -> int:

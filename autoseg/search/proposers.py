@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autoseg.errors import InputError
-from autoseg.search import ppo2
+from autoseg.search import guided, ppo2
 from autoseg.search.ppo2 import Array
 from autoseg.search.records import Scored
 from autoseg.search.settings import Search
@@ -20,6 +20,8 @@ from autoseg.search.space import Space, search_space
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
+
+    from autoseg.search.model import Model
 
 Z_BOUND = 10.0
 """Optuna knows no unbounded float: the z of linear curves are declared in [-10, 10], 50 sigmas wide, and sampled
@@ -50,18 +52,31 @@ class Proposer:
 
 
 class PPO2(Proposer):
-    """The paper's search; every policy is computed once."""
+    """The paper's search; every policy is computed once.
+
+    Where a model moves the mean, the means before the newest are those in the files: a fit for each would take long.
+    """
 
     def __init__(self, search: Search, history: Sequence[Scored]) -> None:
         super().__init__(search, history)
+        self.model: Model | None = None
         first = ppo2.initial_policy(self.settings, self.space.initial)
-        self.policies = ppo2.policies(self.settings, first, ((step.thetas, step.scores) for step in history))
+        if self.settings.move == "model":
+            self.policies = [first, *(ppo2.Policy(np.array(step.proposals.mu)) for step in history[1:])]
+            if history:
+                mu, self.model = guided.moved(self.settings, self.policies[-1].mu, *trials_of(history))
+                self.policies.append(ppo2.Policy(mu))
+        else:
+            self.policies = ppo2.policies(self.settings, first, ((step.thetas, step.scores) for step in history))
         self.mus = [policy.mu for policy in self.policies]
         self.means = [ppo2.answer_of(self.settings, policy) for policy in self.policies]
 
     def propose(self, numbers: range) -> list[Array]:
-        """Sample the newest policy."""
+        """Sample the newest policy, or have the model choose."""
         policy, seed = self.policies[-1], self.search.seed
+        if self.model is not None:
+            design = guided.chosen(self.settings, self.model, policy.mu, seed, len(self.policies))
+            policy = policy._replace(design=design, begin=numbers[0])
         return [ppo2.draw(self.settings, policy, seed, n, first=n == numbers[0]) for n in numbers]
 
     @property
@@ -105,7 +120,8 @@ class CMAES(Proposer):
 class ByOptuna(Proposer):
     """One of Optuna's samplers: it gets the whole history, and is seeded by the step.
 
-    The first trial of TPE and of the Gaussian process is the start; random search has none.
+    The first trial of TPE and of the Gaussian process is the start; random search has none. Both take the step's other
+    trials into account, which have no score yet.
     """
 
     def propose(self, numbers: range) -> list[Array]:
@@ -131,12 +147,14 @@ class ByOptuna(Proposer):
             for _ in numbers:
                 trial = study.ask(distributions(self.space))
                 thetas.append(np.array([trial.params[name] for name in self.space.names]))
-                if self.search.sampler == "gp" and self.history:
-                    # A Gaussian process ignores running trials: without an assumed score it proposes the same again.
-                    study.tell(trial, self.history[-1].average)
         finally:
             optuna.logging.set_verbosity(verbosity)
         return thetas
+
+
+def trials_of(history: Sequence[Scored]) -> tuple[Array, Array]:
+    """Return the parameters and the scores of all trials of a history."""
+    return np.concatenate([step.thetas for step in history]), np.concatenate([step.scores for step in history])
 
 
 def replay(search: Search, history: Sequence[Scored]) -> Proposer:

@@ -38,6 +38,10 @@ class Proposals(Document):
     version: int = Field(default=SEARCH_VERSION, description="of the algorithm that proposed")
     step: StepName
     mu: list[FiniteFloat] | None = Field(default=None, description="the mean that is sampled around, if there is one")
+    after: str | None = Field(
+        default=None,
+        description="where a model was fitted: the fingerprint of all trials and scores before, from which it follows",
+    )
     trials: list[Trial] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -49,13 +53,16 @@ class Proposals(Document):
         return self
 
     def agrees_with(self, other: Proposals) -> bool:
-        """Whether both propose the same; the last digits may differ between machines, and a search may be renamed."""
+        """Whether both propose the same; the last digits may differ between machines, and a search may be renamed.
+
+        Where a model was fitted, they may differ more: both propose the same if they follow from the same scores.
+        """
         same = (self.step, self.version, _nameless(self.search)) == (other.step, other.version, _nameless(other.search))
-        return (
-            same
-            and [trial.number for trial in self.trials] == [trial.number for trial in other.trials]
-            and all(a.agrees_with(b) for a, b in zip(self.trials, other.trials, strict=True))
-        )
+        if not same or [trial.number for trial in self.trials] != [trial.number for trial in other.trials]:
+            return False
+        if self.after is not None and self.after == other.after:
+            return True
+        return all(a.agrees_with(b) for a, b in zip(self.trials, other.trials, strict=True))
 
 
 def _nameless(search: Search) -> Search:

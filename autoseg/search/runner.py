@@ -27,11 +27,13 @@ from autoseg.files import fingerprint, writing
 from autoseg.losses.surrogate import Surrogate
 from autoseg.plugins import import_callable
 from autoseg.progress import bar
+from autoseg.search.budget import planned, steps_that_fit, total_seconds, waves
 from autoseg.search.folder import Folder
 from autoseg.search.journal import write_journal
+from autoseg.search.ppo2 import is_number
 from autoseg.search.records import Proposals, Scored, StepName, Trial, TrialScore
 from autoseg.search.settings import Search
-from autoseg.search.space import search_fingerprint, surrogate
+from autoseg.search.space import search_fingerprint, search_space, surrogate
 from autoseg.search.steps import ask, rescore, select
 from autoseg.search.times import write_time
 
@@ -142,6 +144,7 @@ def run(
     workers: int = 1,
     progress: bool = True,
     trials_per_gpu: int = 1,
+    hours: float | None = None,
 ) -> Surrogate:
     """Run a search to its end, or continue it, and write `surrogate.json`.
 
@@ -157,32 +160,57 @@ def run(
             more are started than these have room for.
         progress: show a bar.
         trials_per_gpu: how many workers may share a GPU; 0: they take none, as trials train on the CPU.
+        hours: how long it may take. A new search is planned for it: a trial is timed first, and what the settings do
+            not say of steps and trials follows. After every step the number of steps follows from the time that the
+            steps took, unless another number would make it another search. Continued, the hours are for what is left of
+            its plan.
     """
+    if hours is not None and not (is_number(hours) and hours > 0):
+        raise InputError(f"found {hours!r}", where="hours", expected="a positive number")
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise InputError(f"found {workers!r}", where="workers", expected="a whole number of at least 1")
     if isinstance(objective, str):
         load_objective(objective)
         objective = UserFunction(objective)
     files = Folder(folder)
-    search = files.start(search)
+    continued = (files.path / "search.json").exists()
+    if hours is not None and continued:
+        search = _with_plan_of(files.search(), search)
+    elif hours is None:
+        search = files.start(search)
     room = len(gpus.visible()) * trials_per_gpu
     if 0 < room < workers:
         _log.info(f"{room} of {workers} workers are started, as many as the GPUs have room for (see trials_per_gpu).")
         workers = room
-    steps = search.total_steps
+    began = time.perf_counter()
     history: list[Scored] = []
     shown = bar(search.name if progress else None, "trial", smoothing=0.05)
     # Spawned, so that whatever the objective loads (CUDA above all) starts clean in every worker.
     spawn = multiprocessing.get_context("spawn")
     start = functools.partial(_start_worker, trials_per_gpu)
     with shown, ProcessPoolExecutor(workers, mp_context=spawn, initializer=start) as pool:
-        for step in range(1, steps + 1):
+        if hours is not None:
+            plan = search if continued else _plan(search, objective, pool, workers, 3600 * hours)
+            search = files.start(plan)
+        steps, step, spent = search.total_steps, 0, 0.0
+        while step < steps:
+            step, from_here = step + 1, time.perf_counter()
             proposals = ask(search, history)
             shown.total = steps * len(proposals.trials) + search.most_rescored
-            _score_all(files, proposals, objective, pool, shown)
+            trained = _score_all(files, proposals, objective, pool, shown)
             history.append(files.scored(step))
             write_journal(files, search, history)
+            if (
+                hours is not None and trained
+            ):  # a step that was scored before costs nothing, and says nothing of the time
+                spent = max(time.perf_counter() - from_here, spent)
+                left = 3600 * hours - (time.perf_counter() - began)
+                pace = spent / waves(len(proposals.trials), workers)
+                fit = steps_that_fit(search, step, left, pace, workers)
+                steps = min(fit, search.total_steps) if continued else fit  # done is done
             shown.set_postfix_str(f"step {step}/{steps}, best average {max(s.average for s in history):.4g}")
+        if steps != search.total_steps:
+            search = files.start(search.model_copy(update={"steps": steps}))
         rescored = None
         if search.rescore:
             proposals = rescore(search, history)
@@ -194,10 +222,39 @@ def run(
     return chosen
 
 
+def _with_plan_of(known: Search, given: Search) -> Search:
+    """Return the settings with the steps and trials that the search was started with, where they say none."""
+    keys = ("steps", "trials_per_step")
+    return given.model_copy(update={key: getattr(known, key) for key in keys if getattr(given, key) is None})
+
+
+def _plan(search: Search, objective: Objective, pool: ProcessPoolExecutor, workers: int, budget: float) -> Search:
+    """Return the search with what fits into a budget of seconds, and say so."""
+    start = surrogate(search, search_space(search).initial, f"{search.name}: how long a trial takes")
+    began = time.perf_counter()
+    seconds = max(pool.map(_seconds, [objective] * workers, [start] * workers))
+    plan = planned(search, budget - (time.perf_counter() - began), seconds, workers)
+    took = total_seconds(plan, seconds, workers) + time.perf_counter() - began
+    trials = plan.total_steps * plan.settings.trials_per_step
+    _log.warning(
+        f"The plan: {plan.total_steps} steps of {plan.settings.trials_per_step} trials ({trials} trainings of "
+        f"{seconds:.3g} s, {workers} at once) and at most {plan.most_rescored} rescored answers: {took / 3600:.3g} h."
+    )
+    return plan
+
+
+def _seconds(objective: Objective, start: Surrogate) -> float:
+    """Return how long a trial takes in a worker that has loaded all it needs."""
+    objective(start, 0)
+    began = time.perf_counter()
+    objective(start, 0)
+    return max(time.perf_counter() - began, 1e-6)
+
+
 def _score_all(
     files: Folder, proposals: Proposals, objective: Objective, pool: ProcessPoolExecutor, shown: tqdm
-) -> None:
-    """Write a step's proposals and score those that have no score yet."""
+) -> int:
+    """Write a step's proposals and score those that have no score yet; return how many these were."""
     files.write(proposals)
     proposals = files.proposals(proposals.step)  # those on disk, which may differ in the last digits
     jobs = unscored(files, proposals.step, proposals.search, proposals.trials, objective)
@@ -215,6 +272,7 @@ def _score_all(
     finally:
         for future in futures:
             future.cancel()
+    return len(jobs)
 
 
 _worker = ExitStack()  # what a worker process holds until it ends

@@ -9,21 +9,36 @@ import inspect
 import math
 import warnings
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.samplers import BaseSampler, RandomSampler
-from optuna.study import Study, StudyDirection
+from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from autoseg.errors import InputError, unknown, whole_number
 from autoseg.search.box import Box
-from autoseg.search.frozen import DRAW, attributes_of, freeze, is_mu, records, set_attribute, thaw, trials_of
+from autoseg.search.frozen import (
+    DRAW,
+    attributes_of,
+    freeze,
+    is_mu,
+    records,
+    refuse_several_objectives,
+    set_attribute,
+    sign_of,
+    thaw,
+    trials_of,
+    unused,
+)
+from autoseg.search.guided import guided_policy
+from autoseg.search.model import model_answer
 from autoseg.search.ppo2 import (
     PRESETS,
+    Array,
     Policy,
     Settings,
     answer_of,
@@ -70,7 +85,8 @@ class PPO2Sampler(BaseSampler):
     >>> bool(abs(best.mean["x"] - 0.7) < 0.05 and abs(best.mean["y"]) < 0.5)
     True
 
-    The answer is `best_mean(study)`, not `study.best_trial`, which under noise is only the luckiest sample.
+    The answer is `answer(study)`, or by the paper's rule `best_mean(study)`. It is not `study.best_trial`, which under
+    noise is only the luckiest sample.
 
     The sampler keeps nothing in memory. A trial's random numbers come from (seed, trial number). `Study.ask` puts the
     trial into the smallest step with fewer than M COMPLETE trials of finite value, so no step waits for a lost worker.
@@ -112,9 +128,14 @@ class PPO2Sampler(BaseSampler):
         anneal: let the clip fall linearly, to clip / steps at the last step; `clip=None` then starts at 6 / steps.
         mirrored: trials 2k and 2k + 1 use the quantiles u and 1 - u of the policy, on both sides of its median; far
             from the edges they are mirror images about mu.
+        move: "ppo2" is the paper's update. "model" fits a Gaussian process to all trials: mu goes to its maximum within
+            .75 sigma, and from the second step on it chooses the trials (Thompson sampling among samples of the
+            policy). That takes a second or two at the end of a step of a long search, and no time in between.
         answer: "mu" answers with the parent's mean (paper), which stays in the range; near an edge it moves past a good
             point. "expectation" answers with the mean of the truncated normal, and mu may then go 4 sigma beyond the
-            range, so that the answer comes as near as .23 sigma to an edge (with `baseline="mu"`, .8 sigma).
+            range, so that the answer comes as near as .23 sigma to an edge (with `baseline="mu"`, .8 sigma). "model"
+            is the maximum of a Gaussian process within .75 sigma of that mean, fitted to all trials (`answer`);
+            `best_mean` then has the mean.
         pick: "best" answers with the step of the best average score (paper); "last" with the newest policy, which no
             trial has sampled yet.
     """
@@ -139,7 +160,8 @@ class PPO2Sampler(BaseSampler):
         keep_adam: bool = False,
         anneal: bool = False,
         mirrored: bool = False,
-        answer: Literal["expectation", "mu"] = "expectation",
+        move: Literal["ppo2", "model"] = "ppo2",
+        answer: Literal["expectation", "mu", "model"] = "expectation",
         pick: Literal["best", "last"] = "best",
     ) -> None:
         given = locals()  # every field of Settings is an argument of the same name
@@ -153,7 +175,7 @@ class PPO2Sampler(BaseSampler):
 
     @classmethod
     def preset(cls, name: str, search_space: Mapping[str, BaseDistribution], **changes: Any) -> PPO2Sampler:
-        """Return the sampler of a preset ("paper", "release", "annealed", "default"), with any argument changed.
+        """Return the sampler of a preset ("recommended", "annealed", "paper", "release"), with any argument changed.
 
         >>> PPO2Sampler.preset("release", {"x": FloatDistribution(0, 1)}, seed=1).settings.clip
         0.2
@@ -205,14 +227,14 @@ class PPO2Sampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Sample every parameter of `search_space` for this trial."""
-        _refuse_several_objectives(study)
+        refuse_several_objectives(study)
         return {name: self.sample_independent(study, trial, name, d) for name, d in search_space.items()}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """Return the trial's sample of a parameter of the policy, or ask the independent sampler for another one."""
-        _refuse_several_objectives(study)
+        refuse_several_objectives(study)
         if self.search_space.get(param_name) == param_distribution:
             drawn = trial.system_attrs.get(DRAW) or self._draw(study, trial)
             return drawn["params"][param_name]
@@ -244,7 +266,7 @@ class PPO2Sampler(BaseSampler):
     # The steps, read from the study.
 
     def _draw(self, study: Study, trial: FrozenTrial) -> dict[str, Any]:
-        _refuse_several_objectives(study)
+        refuse_several_objectives(study)
         self._agree_on_settings(study, write=True)
         steps = self._steps(study, writer=trial.number)
         step, (policy, members, drawn) = len(steps), steps[-1]
@@ -277,7 +299,10 @@ class PPO2Sampler(BaseSampler):
         mine: dict[str, Any] = asdict(self.settings)
         for may_change in ("steps", "clip", "pick", "mirrored"):  # each policy keeps its own clip
             del mine[may_change]
+        if mine["answer"] == "model":
+            mine["answer"] = "expectation"  # which proposes the same
         theirs = dict(attributes_of(study).get(SETTINGS) or {})
+        theirs = {"move": "ppo2", **theirs} if theirs else {}
         order = list(theirs.get("search_space", self.search_space))
         if order != list(self.search_space) and set(order) == set(self.search_space):
             self._box = self._box.in_order(order)
@@ -321,7 +346,7 @@ class PPO2Sampler(BaseSampler):
             steps.append(_Step(policy, members, drawn))
             if len(members) < self.settings.trials_per_step:
                 return steps
-            successor = self._successor(study, self.settings, policy, number, members)
+            successor = self._successor(study, self.settings, steps)._replace(begin=writer or 0)
             if writer is None:
                 return [*steps, _Step(successor, [], [])]
             freeze(
@@ -363,29 +388,20 @@ class PPO2Sampler(BaseSampler):
     def _baseline(self, members: list[FrozenTrial]) -> Literal["mean", "mu"]:
         return "mu" if self.settings.baseline == "mu" and any(is_mu(t) for t in members) else "mean"
 
-    def _successor(
-        self, study: Study, settings: Settings, policy: Policy, step: int, members: list[FrozenTrial]
-    ) -> Policy:
-        sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
-        thetas = [policy.mu if is_mu(t) else self._box.theta(t.params) for t in members]
-        scores = [sign * float(t.values[0]) for t in members]
-        return next_policy(settings, policy, step, thetas, scores, baseline=self._baseline(members))
+    def _told(self, study: Study, trials: list[FrozenTrial]) -> tuple[Array, Array]:
+        """Return the parameters and the scores of trials, higher being better."""
+        thetas = np.array([self._box.theta(t.params) for t in trials])
+        return thetas, sign_of(study) * np.array([float(t.values[0]) for t in trials])
 
-    def _ignored(self, study: Study, members: set[int]) -> dict[str, int]:
-        """Count the complete trials that are in no step's members, by reason."""
-        reasons: Counter[str] = Counter()
-        for t in trials_of(study):
-            if t.state != TrialState.COMPLETE or t.number in members:
-                continue
-            if missing := self._box.missing(t):
-                reasons[f"without {', '.join(missing)} of the search space, or with another distribution"] += 1
-            elif not math.isfinite(t.values[0]):
-                reasons["not finite"] += 1
-            elif t.system_attrs.get(DRAW, {}).get("step") is None:
-                reasons["enqueued, or not asked from this sampler"] += 1
-            else:
-                reasons["too late for their step"] += 1
-        return dict(reasons)
+    def _successor(self, study: Study, settings: Settings, steps: list[_Step]) -> Policy:
+        """Return the policy after the last of the steps, which is full."""
+        number, (policy, members, _) = len(steps), steps[-1]
+        if settings.move == "model":
+            told = self._told(study, [t for step in steps for t in step.members])
+            return guided_policy(settings, policy.mu, self.seed, number, *told)
+        thetas, scores = self._told(study, members)
+        thetas[[is_mu(t) for t in members]] = policy.mu
+        return next_policy(settings, policy, number, thetas, scores, baseline=self._baseline(members))
 
     def best_mean(self, study: Study) -> BestMean:
         """Return the search's answer: the mean of the finished step with the best average score (Algorithm 1, line 9).
@@ -393,11 +409,11 @@ class PPO2Sampler(BaseSampler):
         The paper also lets mu_(T+1) compete, which takes one more step of M trials. With `pick="last"` the answer is
         the newest policy instead, whose score is None as long as no step has sampled it.
         """
-        _refuse_several_objectives(study)
+        refuse_several_objectives(study)
         self._agree_on_settings(study)
         steps = self._steps(study)
         finished = steps[:-1]
-        ignored = self._ignored(study, {t.number for step in steps for t in step.members})
+        ignored = unused(study, self._box, {t.number for step in steps for t in step.members})
         if not finished:
             counts = "; ".join(f"{count} {reason}" for reason, count in ignored.items())
             raise InputError(
@@ -405,14 +421,24 @@ class PPO2Sampler(BaseSampler):
                 "step 1 are complete" + (f"; complete trials that do not count: {counts}" if ignored else ""),
                 where=f"study '{study.study_name}'",
             )
-        sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
         scores = [sum(t.values[0] / len(step.members) for t in step.members) for step in finished]
-        number = best_step(self.settings, [sign * score for score in scores])
+        number = best_step(self.settings, [sign_of(study) * score for score in scores])
         score = scores[number - 1] if number <= len(finished) else None
         mean = answer_of(self.settings, steps[number - 1].policy)
         return BestMean(number, self._box.params(mean), score, ignored)
 
+    def answer(self, study: Study) -> dict[str, float]:
+        """Return the parameters that the search answers with, by name.
 
-def _refuse_several_objectives(study: Study) -> None:
-    if len(study.directions) > 1:
-        raise InputError("PPO2Sampler searches for one score, but the study has several objectives", where="study")
+        With `answer="model"`, as in the preset "recommended", that is the best point near the newest mean by a model of
+        all complete trials; otherwise it is `best_mean(study).mean`.
+        """
+        best = self.best_mean(study)
+        if self.settings.answer != "model":
+            return best.mean
+        told = [t for t in trials_of(study) if self._counts(t)]
+        numbers = [t.system_attrs.get(DRAW, {}).get("step") or 0 for t in told]
+        newest = answer_of(self.settings, self._steps(study)[-1].policy)
+        bounded = self.settings.family == "truncated"
+        found = model_answer(*self._told(study, told), numbers, newest, self.settings.sigma, bounded=bounded)
+        return self._box.params(found.theta) if found.trusted else best.mean

@@ -49,8 +49,15 @@ class Search(Part):
     sampler: Literal["ppo2", "random", "tpe", "cmaes", "gp"] = Field(
         default="ppo2", description="sampler that proposes the trials"
     )
-    preset: str = Field(default="default", description="PPO2's settings: default, paper, release or annealed")
+    preset: str = Field(
+        default="default", description="PPO2's settings: default, paper, release, annealed or recommended"
+    )
     ppo2: dict[str, Any] = Field(default={}, description="changes to the preset: sigma, clip, updates, ratio, ...")
+    answer: Literal["mean", "model"] | None = Field(
+        default=None,
+        description="mean: the sampler's own answer, a mean or its best trial; model: the best point near that by a "
+        "model of all trials; null: model with the preset recommended, else mean",
+    )
     steps: int | None = Field(default=None, ge=1, description="T, the number of steps; null: the preset's")
     trials_per_step: int | None = Field(default=None, ge=2, description="M, trials in a step; null: the preset's")
     score_last_mean: bool | None = Field(
@@ -61,7 +68,8 @@ class Search(Part):
     rescore: int = Field(
         default=0,
         ge=0,
-        description="k > 0: train the identity, the k best means and the last one, and select the best of them",
+        description="k > 0: train the identity, the k best means, the last one and the model's answer, and select the "
+        "best of them",
     )
     seed: int = Field(
         default=0,
@@ -116,9 +124,14 @@ class Search(Part):
 
     @property
     def most_rescored(self) -> int:
-        """How many means are rescored at most: the identity, the start, the best, the last; some may be the same."""
+        """How many answers are rescored at most: identity, start, best, last, model's; some may be the same."""
         starts = 1 if self.initial == "identity" else 2
-        return starts + min(self.rescore, self.total_steps) + 1 if self.rescore else 0
+        return starts + min(self.rescore, self.total_steps) + 2 if self.rescore else 0
+
+    @property
+    def answers_with_model(self) -> bool:
+        """Whether the answer is the model's."""
+        return self.settings.answer == "model" if self.answer is None else self.answer == "model"
 
     @property
     def conventions_in_loss(self) -> Conventions:

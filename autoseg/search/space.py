@@ -97,6 +97,10 @@ def decisive(search: Search) -> Search:
     ppo2 = {**asdict(settings), "clip": settings.first_clip}
     for key in ("steps", "trials_per_step", "family", "pick"):
         del ppo2[key]
+    if ppo2["answer"] == "model":
+        ppo2["answer"] = "expectation"  # which proposes the same
+    if ppo2["move"] == "model":
+        ppo2["clip"] = None  # which has no part in it
     kept = {"name", "metric", "family", "monotone", "truth_table", "conventions", "loss_conventions", "sampler", "seed"}
     return Search(
         **search.model_dump(include=kept),

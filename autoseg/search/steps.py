@@ -14,10 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from autoseg.errors import InputError
+from autoseg.files import fingerprint
 from autoseg.losses.surrogate import Surrogate
+from autoseg.search.model import ModelAnswer, model_answer
 from autoseg.search.ppo2 import Array
-from autoseg.search.proposers import Proposer, replay
-from autoseg.search.records import Proposals, Scored, Trial, TrialScore
+from autoseg.search.proposers import Proposer, replay, trials_of
+from autoseg.search.records import Proposals, Scored, StepName, Trial, TrialScore
 from autoseg.search.settings import Search
 from autoseg.search.space import changes, decisive, search_space, surrogate
 from autoseg.versions import SEARCH_VERSION
@@ -40,6 +42,7 @@ def ask(search: Search, history: Sequence[Scored]) -> Proposals:
         search=decisive(search),
         step=len(history) + 1,
         mu=list(_floats(proposer.mus[-1])) if proposer.mus else None,
+        after=_after(history) if history and _is_fitted(search) else None,
         trials=[
             Trial(number=number, theta=list(_floats(theta)))
             for number, theta in zip(numbers, proposer.propose(numbers), strict=True)
@@ -90,12 +93,14 @@ class Candidate:
     """A possible answer: its parameters, where they come from, and their score as a share, if there is one.
 
     `step` is the number of the step that a mean is the mean of; the mean after the last step has the next number.
+    `model` is what the model says of its own answer.
     """
 
     theta: tuple[float, ...]
     origin: str
     score: float | None
     step: int | None = None
+    model: ModelAnswer | None = None
 
 
 def candidates(search: Search, history: Sequence[Scored]) -> list[Candidate]:
@@ -104,12 +109,12 @@ def candidates(search: Search, history: Sequence[Scored]) -> list[Candidate]:
 
 
 def answer(search: Search, history: Sequence[Scored]) -> Candidate:
-    """Return the sampler's own answer: PPO2's rule, CMA-ES's mean, or the best trial of the others."""
+    """Return the search's answer: PPO2's rule, CMA-ES's mean, the best trial of the others, or the model's near it."""
     return _answer(_replay(search, history))
 
 
 def rescore(search: Search, history: Sequence[Scored]) -> Proposals:
-    """Return the means themselves as trials: the identity, the start, the `rescore` best by average, and the last one.
+    """Return answers as trials: the identity, the start, the `rescore` best by average, the last, and the model's.
 
     A step's average says how good its samples are, not its mean, and over few trials it chooses badly.
     """
@@ -130,7 +135,10 @@ def selected(search: Search, history: Sequence[Scored], rescored: Scored | None 
     index = int(np.argmax(rescored.scores))
     theta = _floats(rescored.thetas[index])
     known = {c.theta: c for c in reversed([*_starts(search), *_candidates(proposer)])}
-    return replace(known.get(theta, Candidate(theta, "a rescored mean", None)), score=rescored.scores[index])
+    if theta in known:
+        return replace(known[theta], score=rescored.scores[index])
+    # The last digits of the model's answer may differ between machines: the one that was trained is taken.
+    return replace(_by_model(proposer), theta=theta, score=rescored.scores[index])
 
 
 def select(search: Search, history: Sequence[Scored], rescored: Scored | None = None) -> Surrogate:
@@ -138,8 +146,13 @@ def select(search: Search, history: Sequence[Scored], rescored: Scored | None = 
     best = selected(search, history, rescored)
     if rescored is not None:
         score = f"own score {best.score:.6g}, best of {len(rescored.scores)}"
+    elif best.model is not None:
+        score = f"expected score {best.score:.6g}"
     else:
         score = "not scored" if best.score is None else f"average score {best.score:.6g}"
+    if (found := best.model) is not None:
+        score += f"; posterior std {found.std:.2g}, of a score {found.noise:.2g}; expected gain over the mean "
+        score += f"{found.gain:.2g} +- {found.gain_std:.2g}, at most {found.distance:.2g} from it"
     return surrogate(search, best.theta, source=f"search '{search.name}': {best.origin}, {score}")
 
 
@@ -161,10 +174,28 @@ def _candidates(proposer: Proposer) -> list[Candidate]:
 
 
 def _answer(proposer: Proposer) -> Candidate:
+    return _by_model(proposer) if proposer.search.answers_with_model else _own_answer(proposer)
+
+
+def _own_answer(proposer: Proposer) -> Candidate:
     possible = _candidates(proposer)
     if proposer.best is not None:
         return possible[proposer.best]
     return max(possible, key=_by_score)
+
+
+def _by_model(proposer: Proposer) -> Candidate:
+    """Return the best point near the newest mean, or near the best trial, by a model of all trials.
+
+    A model that knows nothing of steps it has not seen is not asked: the answer is then the sampler's own.
+    """
+    own = _candidates(proposer)[-1] if proposer.means else _own_answer(proposer)
+    numbers = np.concatenate([np.full(len(step.scores), k) for k, step in enumerate(proposer.history)])
+    thetas, scores = trials_of(proposer.history)
+    found = model_answer(thetas, scores, numbers, own.theta, proposer.settings.sigma, bounded=proposer.space.bounded)
+    if not found.trusted:
+        return _own_answer(proposer)
+    return Candidate(_floats(found.theta), f"the model's answer near {own.origin}", found.score, own.step, found)
 
 
 def _rescore(proposer: Proposer) -> Proposals:
@@ -178,10 +209,11 @@ def _rescore(proposer: Proposer) -> Proposals:
     possible = _candidates(proposer)
     ranked = sorted((c for c in possible if c.score is not None), key=_by_score, reverse=True)
     newest = possible[-1:] if proposer.means else []
-    chosen = [*_starts(search), *ranked[: search.rescore], *newest]
+    chosen = [*_starts(search), *ranked[: search.rescore], *newest, _by_model(proposer)]
     return Proposals(
         search=decisive(search),
         step="rescore",
+        after=_after(proposer.history),
         trials=[
             Trial(number=FIRST_RESCORED + k, theta=list(theta))
             for k, theta in enumerate(dict.fromkeys(c.theta for c in chosen))
@@ -197,6 +229,16 @@ def _starts(search: Search) -> list[Candidate]:
         Candidate(identity_curves.initial, "the identity", None),
         Candidate(search_space(search).initial, f"the start{name}", None),
     ]
+
+
+def _is_fitted(search: Search) -> bool:
+    """Whether a model proposes, so that last digits of a machine can become other trials."""
+    return search.sampler == "gp" or (search.sampler == "ppo2" and search.settings.move == "model")
+
+
+def _after(history: Sequence[Scored]) -> str:
+    trials = [[trial.number, trial.theta] for step in history for trial in step.proposals.trials]
+    return fingerprint({"trials": trials, "scores": [step.scores for step in history]})
 
 
 def _by_score(candidate: Candidate) -> float:
@@ -222,13 +264,20 @@ def _replay(search: Search, history: Sequence[Scored]) -> Proposer:
                 where=where,
                 cure="use the old settings, or search in a new folder",
             )
+    stale = [n for n, step in enumerate(history) if n and step.proposals.after not in (None, _after(history[:n]))]
+    if stale:
+        raise _stale(search, stale[0] + 1)
     proposer = replay(search, history)
-    if search.sampler == "ppo2":
+    if search.sampler == "ppo2" and search.settings.move == "ppo2":
         for step, mu in zip(history, proposer.mus, strict=False):
             if step.proposals.mu is None or not np.allclose(step.proposals.mu, mu, rtol=0, atol=1e-6):
-                raise InputError(
-                    "it does not follow from the scores before it, which have changed since",
-                    where=f"search '{search.name}': step {step.proposals.step}",
-                    cure="run `autoseg ask` for that step again, or restore the scores",
-                )
+                raise _stale(search, step.proposals.step)
     return proposer
+
+
+def _stale(search: Search, step: StepName) -> InputError:
+    return InputError(
+        "it does not follow from the scores before it, which have changed since",
+        where=f"search '{search.name}': step {step}",
+        cure="run `autoseg ask` for that step again, or restore the scores",
+    )

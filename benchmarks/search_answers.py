@@ -1,0 +1,227 @@
+"""What the model's answer and the preset `recommended` are worth, also where no landscape is quadratic.
+
+`python -m benchmarks.search_answers` (or `make bench-search-answers`) fills a cache of single runs, which may be
+stopped and resumed, and rewrites its section of benchmarks/README.md. `--only annealed,CMA` runs
+a part of it, `--budgets 160` the short searches, and neither writes.
+
+Every search is run once and answered twice: with the method's own answer, and with the model's near it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from statistics import mean, median
+
+import numpy as np
+import optuna
+from tqdm import tqdm
+
+from autoseg.files import fingerprint, read_json, write_json
+from autoseg.search.model import model_answer
+from autoseg.search.ppo2 import Settings
+from autoseg.versions import SEARCH_VERSION
+from benchmarks.search import BUDGETS, Answers, M, _tpe, by_optuna, cma_es, ppo2, recommended
+from benchmarks.search_landscapes import FAMILIES, OTHER, QUADRATIC, ROUGH, Landscape, Remembered
+from benchmarks.search_recorded import RECORDED, Record, Replayed
+from benchmarks.shared import table, write_section
+
+HERE = Path(__file__).parent
+CACHE = HERE / ".cache" / "search-answers"
+VERSION = 1  # raise it when landscapes or methods change: cached runs of another version are not read
+SEEDS = range(400, 406)  # tuned on seeds 200 to 207 of the quadratic and the rough families, and looked at 300 to 305
+LONG_SEEDS = range(400, 403)
+
+METHODS: dict[str, partial[Answers]] = {
+    "annealed": partial(ppo2, preset="annealed"),
+    "recommended": partial(recommended),
+    "CMA-ES": partial(cma_es, population=None),
+    "CMA-ES, population 32": partial(cma_es, population=M),
+    "TPE": partial(by_optuna, sampler=_tpe),
+}
+
+LANDS = [(name, dimensions) for dimensions in (12, 24) for name in FAMILIES]
+EDGES = [(f"{name}@{where}", 12) for where in Landscape.ELSEWHERE for name in QUADRATIC]
+LONG = [(name, dimensions) for dimensions in (12, 24) for name in QUADRATIC]
+
+Runs = dict[tuple[str, int, str, int], list[tuple[float, float]]]  # (method, trials, land, dimensions): own, model's
+
+
+def cached_run(method: str, name: str, dimensions: int, seed: int, budget: int) -> tuple[float, float]:
+    """Return the regrets of the method's own answer and of the model's, from the cache if they are there."""
+    settings = asdict(Settings.preset(method)) if method in ("annealed", "recommended") else {}
+    key = fingerprint([VERSION, SEARCH_VERSION, settings, method, name, dimensions, seed, budget])
+    path = CACHE / f"{key[:20]}.json"
+    if not path.exists():
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        land = Remembered(name, dimensions, seed)
+        own = next(answer for trials, answer in METHODS[method](land, budget) if trials == budget)
+        told = land.thetas[:budget], land.scores[:budget], np.arange(len(land.scores[:budget])) // M
+        found = model_answer(*told, own, 0.2)
+        answers = {"own": land.regret(own), "model": land.regret(found.theta)}
+        write_json(path, {"of": [method, name, dimensions, seed, budget], **answers})
+    stored = read_json(path)
+    return stored["own"], stored["model"]
+
+
+def jobs_of(budget: int, methods: Iterable[str]) -> list[tuple[str, str, int, int, int]]:
+    """Return the runs of a budget."""
+    lands, seeds = ([*LANDS, *EDGES], SEEDS) if budget == BUDGETS[0] else (LONG, LONG_SEEDS)
+    return [(m, *land, seed, budget) for seed in seeds for m in methods for land in lands]
+
+
+def all_runs(jobs: list[tuple[str, str, int, int, int]], workers: int) -> Runs:
+    """Return the regrets, one pair per seed."""
+    runs: Runs = {}
+    with ProcessPoolExecutor(workers) as pool:
+        futures = {pool.submit(cached_run, *job): job for job in jobs}
+        for future in tqdm(as_completed(futures), total=len(jobs), desc="runs", smoothing=0, miniters=1):
+            method, name, dimensions, _, budget = futures[future]
+            runs.setdefault((method, budget, name, dimensions), []).append(future.result())
+    return runs
+
+
+def summary(runs: Runs, method: str, budget: int, lands: Iterable[tuple[str, int]], answer: int) -> float | None:
+    """Return the mean over landscapes of the median regret x 1000; None where a run is missing."""
+    found = [runs.get((method, budget, *land)) for land in lands]
+    return mean(1000 * median(pair[answer] for pair in pairs or []) for pairs in found) if all(found) else None
+
+
+GROUPS = {
+    "quadratic": [land for land in LANDS if land[0] in QUADRATIC],
+    "rough": [land for land in LANDS if land[0] in ROUGH],
+    "other": [land for land in LANDS if land[0] in OTHER],
+    "edges": EDGES,
+}
+
+
+def rows_of(runs: Runs, budget: int, groups: dict[str, list[tuple[str, int]]]) -> list[list[str]]:
+    """Return a row for each method and answer, the best first."""
+    rows = []
+    for method in METHODS:
+        for answer, name in enumerate(("own answer", "model's answer")):
+            values = [summary(runs, method, budget, lands, answer) for lands in groups.values()]
+            if any(value is not None for value in values):
+                rows.append((f"{method}, {name}", values))
+    rows.sort(key=lambda row: mean(value for value in row[1] if value is not None))
+    return [[name, *("" if v is None else f"{v:.1f}" for v in values)] for name, values in rows]
+
+
+def by_family(runs: Runs) -> list[list[str]]:
+    """Return for every family, at 160 trials: annealed with both answers, recommended, and CMA-ES."""
+    rows = []
+    for name in FAMILIES:
+        for dimensions in (12, 24):
+            lands = [(name, dimensions)]
+            values = [
+                summary(runs, method, BUDGETS[0], lands, answer)
+                for method, answer in (("annealed", 0), ("annealed", 1), ("recommended", 1), ("CMA-ES", 1))
+            ]
+            rows.append([f"{name} {dimensions}", *("" if v is None else f"{v:.1f}" for v in values)])
+    return rows
+
+
+def recorded_part() -> str:
+    """Return what replayed trials say: of searches, of early scores, and of the noise."""
+    parts = []
+    for path in sorted(RECORDED.glob("*.json")):
+        record = Record(path)
+        rows = []
+        for method in ("annealed", "recommended"):
+            pairs = []
+            for seed in SEEDS:
+                land = Replayed(record, seed)
+                own = next(answer for trials, answer in METHODS[method](land, BUDGETS[0]) if trials == BUDGETS[0])
+                found = model_answer(land.thetas, land.scores, np.arange(BUDGETS[0]) // M, own, 0.2)
+                pairs.append((land.regret(own), land.regret(found.theta)))
+            rows.append([method, *(f"{1000 * median(pair[k] for pair in pairs):.1f}" for k in (0, 1))])
+        parts += [record.described(), table([f"{record.name}, replayed, regret x 1000", "own", "model's"], rows)]
+    return "\n\n".join(parts)
+
+
+def cost() -> str:
+    """Return the CPU seconds of an answer from 640 trials in 24 dimensions."""
+    land = Remembered("valley", 24, 0)
+    list(ppo2(land, 640, preset="annealed"))
+    times = []
+    for _ in range(3):
+        begin = time.process_time()
+        model_answer(land.thetas, land.scores, np.arange(640) // M, np.mean(land.thetas[-M:], axis=0), 0.2)
+        times.append(time.process_time() - begin)
+    return f"{median(times):.1f}"
+
+
+def report(runs: Runs, seconds: str) -> str:
+    short, long = BUDGETS
+    names = {key: ", ".join(dict.fromkeys(name for name, _ in lands)) for key, lands in GROUPS.items()}
+    return "\n\n".join(
+        [
+            "## Answers of searches (`make bench-search-answers`)",
+            "Regret x 1000 of a search's answer on scores with noise of standard deviation .01: medians of "
+            f"{len(SEEDS)} seeds, means over landscapes of 12 and 24 dimensions. Every search is answered twice: with "
+            "the method's own answer (a mean, or the best trial), and with the best point near it by a Gaussian "
+            "process fitted to all its trials. The model, its priors and the preset `recommended` were chosen on seeds "
+            f"200 to 207 of the quadratic ({names['quadratic']}) and the rough families ({names['rough']}). The other "
+            f"families ({names['other']}) were not used for it; one table of all families with seeds 300 to 305 was "
+            "looked at before the moves were made cautious. The seeds here, "
+            f"{SEEDS.start} to {SEEDS.stop - 1}, played no part in it. Edges: quadratic families of 12 dimensions "
+            "with the optimum anywhere in [0, 1], or at the published curves of mIoU. Optuna's GP takes a minute "
+            "a run, and was not run here.",
+            f"**{short} trials** ({short // M} steps of {M})",
+            table(["regret x 1000", *GROUPS], rows_of(runs, short, GROUPS)),
+            f"**{long} trials**, {len(LONG_SEEDS)} seeds",
+            table(["regret x 1000", "quadratic"], rows_of(runs, long, {"quadratic": LONG})),
+            f"By family, {short} trials:",
+            table(
+                ["regret x 1000", "annealed", "annealed, model's", "recommended", "CMA-ES, model's"], by_family(runs)
+            ),
+            recorded_part(),
+            f"The model's answer takes {seconds} s of CPU at 640 trials in 24 dimensions, one thread (required: 5).",
+            FINDINGS,
+        ]
+    )
+
+
+FINDINGS = """What made the difference, in throw-away code on four to eight of the tuning seeds, 160 trials. A floor
+for low scores (without it the cliff keeps the regret of the mean) and cut outliers (heavy noise). A scale for each
+coordinate with a prior that leaves most alone: with one scale for all, the anisotropic landscapes were worse than
+without a model, with a normal prior of width .5 the others lost a tenth. Thompson sampling instead of plain samples
+around the model's best point. Caution: moving only as far as the expected gain exceeds its doubt helped most on
+ridges, valleys and anisotropic landscapes of 24 dimensions. Not kept: a falling sigma, larger moves (1.25 sigma),
+perturbing a few coordinates at a time, half of a step as plain samples.
+
+Where it loses. `recommended` is behind CMA-ES with the model's answer on both crests and on the curved valleys of
+24 dimensions, and behind `annealed` with the model's answer on the ridge and the crest of 12. The model's answer is
+worse than the mean of `annealed` on the valley of 12 dimensions and the crest of 24, by less than a tenth. After a
+quarter of the demo's steps the score says nothing of the final one; after a half it says nearly all. Ending trials
+at a half alone cannot save more than a quarter of the iterations if half of them are ended, and early rejection is
+not built yet."""
+
+
+def main() -> None:
+    """Run what is missing, and write the section."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument(
+        "--only", default="", help="run the methods whose names contain one of these, and write nothing"
+    )
+    parser.add_argument("--budgets", default="", help="run searches of these lengths, such as 160, and write nothing")
+    args = parser.parse_args()
+    chosen = [m for m in METHODS if any(part.lower() in m.lower() for part in args.only.split(","))]
+    budgets = [int(part) for part in args.budgets.split(",") if part] or list(BUDGETS)
+    runs = all_runs([job for budget in budgets for job in jobs_of(budget, chosen)], args.workers)
+    if args.only or args.budgets:
+        for budget in budgets:
+            print(table([str(budget), *GROUPS], rows_of(runs, budget, GROUPS)))
+        print(table(["", "annealed", "annealed, model's", "recommended", "CMA-ES, model's"], by_family(runs)))
+    else:
+        write_section("search-answers", report(runs, cost()))
+
+
+if __name__ == "__main__":
+    main()
