@@ -15,7 +15,7 @@ from autoseg import SegmentationMetrics, SurrogateLoss, build_loss
 from autoseg.cli import main
 from autoseg.errors import InputError
 from autoseg.losses.labels import Labels, LabelWatch
-from benchmarks.counting import as_on_a_gpu
+from benchmarks.counting import as_on_a_gpu, cost
 
 MASK = torch.zeros(2, 8, 8, dtype=torch.long)
 MASK[:, 2:6, 3:7] = 255
@@ -219,6 +219,16 @@ def test_a_multilabel_loss_is_the_mean_of_its_channels(name):
     torch.testing.assert_close(build_loss(name, mode="multilabel")(z, target), torch.stack(alone).mean())
     compiled = torch.compile(build_loss(name, mode="multilabel"), backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(z, target.float()), torch.stack(alone).mean(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["published:mIoU", "published:BF1", "ce"])
+def test_no_mode_makes_a_gpu_wait(name):
+    z, target = batch(1, 2)
+    assert cost(build_loss(name, mode="binary"), z.float(), target.unsqueeze(1).float()).waits == 0
+    maps = target.unsqueeze(1).expand(-1, 2, -1, -1)
+    assert cost(build_loss(name, mode="multilabel"), z.float().expand(-1, 2, -1, -1), maps.float()).waits == 0
+    if name == "published:mIoU":
+        assert cost(build_loss(name), z.float().expand(-1, 2, -1, -1), maps.float()).waits == 0  # soft
 
 
 def test_multilabel_void_has_no_influence_and_a_mask_of_0_and_255_is_refused():
