@@ -32,10 +32,14 @@ def check_batch(logits: Tensor, target: Tensor | Labels) -> tuple[Tensor, Labels
         raise InputError(f"found {found}", where="logits", expected="a tensor of floats")
     if logits.ndim != 4 or 0 in logits.shape[1:]:
         raise InputError(f"has shape {tuple(logits.shape)}", where="logits", expected="(N, C, H, W)")
+    if logits.layout != torch.strided or logits.is_meta:
+        raise InputError("is sparse or without data", where="logits", expected="a dense tensor")
     labels = target.target if isinstance(target, Labels) else target
     if not isinstance(labels, Tensor) or labels.is_floating_point():
         found = getattr(labels, "dtype", type(labels))
         raise InputError(f"found {found}", where="target", expected="a tensor of integer labels")
+    if labels.layout != torch.strided or labels.is_meta or labels.is_complex():
+        raise InputError("is sparse, complex or without data", where="target", expected="a dense tensor of integers")
     if labels.shape != (shape := (logits.shape[0], *logits.shape[2:])):
         raise InputError(f"has shape {tuple(labels.shape)}", where="target", expected=f"{shape}, as the logits have")
     if logits.shape[1] == 1:  # softmax of (0, z) is (1 - p, p) with p = sigmoid(z)

@@ -14,16 +14,17 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from autoseg.data.kinds import Synthetic
 from autoseg.errors import InputError, located, unknown
 from autoseg.files import Part, parse, to_json
-from autoseg.losses.names import check_loss
-from autoseg.pipeline.outputs import Figure, Name, Run, Table
+from autoseg.losses.names import check_loss, parse_loss
+from autoseg.pipeline.outputs import Figure, GalleryFigure, Name, Run, Table
 from autoseg.pipeline.sections import Dataset, Proxy, Retraining, SearchPlan
 from autoseg.search.settings import Search
 from autoseg.search.space import search_space
 from autoseg.training.settings import Training
 
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Pipeline(Part):
@@ -66,6 +67,7 @@ class Pipeline(Part):
             with located(f"searches.{name}"):
                 _known("dataset", plan.dataset, self.datasets)
                 _known("proxy", plan.proxy, self.proxies)
+        for name in self.searches:
             self.proxy_training(name)
         self._check_searches()
         for name, table in self.tables.items():
@@ -82,9 +84,9 @@ class Pipeline(Part):
         for kind in ("datasets", "proxies", "searches", "retrainings", "tables", "figures"):
             names += [(kind, name) for name in getattr(self, kind)]
         for where, name in names:
-            if not _NAME.match(name):
+            if not _NAME.fullmatch(name):
                 expected = "letters, digits, dots, dashes and underscores only"
-                raise InputError(f"the name '{name}'", where=where, expected=expected)
+                raise InputError(f"the name {name!r}", where=where, expected=expected)
 
     def _check_batch(self, retraining: Name) -> None:
         settings = self.run_training(retraining, 0)
@@ -109,9 +111,16 @@ class Pipeline(Part):
             _known("retraining", run.retraining, self.retrainings)
             with located(f"loss '{run.loss}'"):
                 check_loss(run.loss, self.searches)
+                for term in parse_loss(run.loss):
+                    if term.kind == "file":
+                        term.surrogate()
 
     def _check_figure(self, figure: Figure) -> None:
         self._check_runs(figure.runs)
+        source = self.datasets[figure.dataset].source if isinstance(figure, GalleryFigure) else None
+        if isinstance(figure, GalleryFigure) and isinstance(source, Synthetic) and figure.images > source.val:
+            what = f"{figure.images} of the {source.val} validation images of '{figure.dataset}'"
+            raise InputError(what, where="images", expected=f"at most {source.val}")
         for search in figure.shown_searches:
             _known("search", search, self.searches)
         if figure.shown_table is not None:
