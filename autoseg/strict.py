@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -74,8 +75,8 @@ def loads_yaml(text: str) -> Any:
     return content
 
 
-def check(content: Any, most: int = MOST_VALUES) -> None:
-    """Refuse what cannot be written back as the same JSON: it names the key.
+def check(content: Any, most: int = MOST_VALUES, *, one_line: bool = False) -> None:
+    """Refuse what cannot be written back as the same JSON, and with `one_line` texts with line breaks, by the key.
 
     >>> check({"mu": [0.5, float("nan")]})
     Traceback (most recent call last):
@@ -89,6 +90,11 @@ def check(content: Any, most: int = MOST_VALUES) -> None:
         if isinstance(value, str):
             if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
                 raise InputError(f"{value!a} is no text: half a surrogate pair is in it", where=_key(place))
+            if one_line and any(unicodedata.category(letter) in ("Cc", "Zl", "Zp") for letter in value):
+                cure = "write it in one line (in YAML, >- instead of > or |)"
+                raise InputError(
+                    f"the text {value!r} has line breaks or control characters", where=_key(place), cure=cure
+                )
         elif isinstance(value, bool) or value is None:
             pass
         elif isinstance(value, int):

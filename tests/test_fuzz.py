@@ -609,3 +609,29 @@ def test_a_cache_that_does_not_fit_its_index_is_refused(number, made, tmp_path):
     path.write_text(json.dumps(layout))
     with refused(where="cache-32"):
         Prepared.open(tmp_path / "data").cache(32)
+
+
+def test_attributes_of_a_study_that_lie_are_refused_with_their_name():
+    import optuna
+
+    from autoseg.search.sampler import PPO2Sampler
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    space = {name: optuna.distributions.FloatDistribution(0, 1) for name in "xy"}
+    sampler = PPO2Sampler(space, trials_per_step=2, steps=3, seed=0)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1) + trial.suggest_float("y", 0, 1), n_trials=5)
+    storage, number = study._storage, study._study_id
+    good = storage.get_study_user_attrs(number)
+    rng = random.Random(0)
+    for key, value in good.items():
+        for _ in range(40):
+            storage.set_study_user_attr(number, key, mutated({"a": value}, rng).get("a"))
+            read_or_refuse(lambda: sampler.best_mean(study))
+            read_or_refuse(study.ask)
+        storage.set_study_user_attr(number, key, value)
+    policy = next(key for key in good if "policy" in key)
+    for bad in (None, 3, {}, {**good[policy], "mu": [0.5]}, {**good[policy], "members": [99, 100]}):
+        storage.set_study_user_attr(number, policy, bad)
+        with refused(what="changed the attribute"):
+            sampler.best_mean(study)

@@ -24,7 +24,8 @@ from autoseg.search.settings import Search
 from autoseg.search.space import search_space
 from autoseg.training.settings import Training
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LONGEST_FOLDER = 200  # bytes, of the 255 that a file system takes
 
 
 class Pipeline(Part):
@@ -85,7 +86,7 @@ class Pipeline(Part):
             names += [(kind, name) for name in getattr(self, kind)]
         for where, name in names:
             if not _NAME.fullmatch(name):
-                expected = "letters, digits, dots, dashes and underscores only"
+                expected = "letters, digits, dots, dashes and underscores only, 100 at most"
                 raise InputError(f"the name {name!r}", where=where, expected=expected)
 
     def _check_batch(self, retraining: Name) -> None:
@@ -133,6 +134,9 @@ class Pipeline(Part):
         """Refuse two runs that would share a folder."""
         seen: dict[str, Run] = {}
         for run in self._all_runs():
+            if max(map(len, run.name.split("/"))) > _LONGEST_FOLDER:
+                what = f"the loss '{run.loss}' is too long for the name of a folder"
+                raise InputError(what, expected=f"{_LONGEST_FOLDER} letters at most")
             if seen.setdefault(run.name, run) != run:
                 what = f"the losses '{run.loss}' and '{seen[run.name].loss}' are the same"
                 raise InputError(what, cure="write both in the same way")

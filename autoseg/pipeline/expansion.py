@@ -59,7 +59,7 @@ def _fill(content: Any, values: Mapping[str, Any]) -> Any:
 def load_pipeline(content: Any, where: str) -> Pipeline:
     """Return a checked config, after loading its plugins and writing out every `for`."""
     with located(where):
-        strict.check(content)  # Snakemake read it, and takes more than we do
+        strict.check(content, one_line=True)  # Snakemake read it, and takes more than we do
     if isinstance(content, Mapping):
         content = dict(content)
         plugins = content.get("plugins") or []
