@@ -42,14 +42,15 @@ def tampered(where: str) -> InputError:
     return InputError("another program changed the attribute", where=where, cure="restore it, or begin a new study")
 
 
-def draw_of(trial: FrozenTrial) -> Mapping[str, Any]:
-    """Return how a trial was drawn; nothing, if this sampler did not draw it."""
+def draw_of(trial: FrozenTrial, names: Collection[str] = ()) -> Mapping[str, Any]:
+    """Return how a trial was drawn, with parameters of these names; nothing, if this sampler did not draw it."""
     found = trial.system_attrs.get(DRAW)
     if found is None:
         return {}
     if not isinstance(found, Mapping) or not {"step", "mu", "params"} <= set(found):
         raise tampered(f"trial {trial.number}: {DRAW}")
-    if not (isinstance(found["params"], Mapping) and all(is_number(value) for value in found["params"].values())):
+    params = found["params"]
+    if not (isinstance(params, Mapping) and set(names) <= set(params) and all(map(is_number, params.values()))):
         raise tampered(f"trial {trial.number}: {DRAW}")
     return found
 
@@ -131,6 +132,13 @@ def unused(study: Study, box: Box, members: Collection[int]) -> dict[str, int]:
         else:
             reasons["too late for their step"] += 1
     return dict(reasons)
+
+
+def check_members(study: Study, record: Mapping[str, Any], fits: bool, trials: Mapping[int, FrozenTrial]) -> None:
+    """Refuse a record of another search space (`fits` is false), or one whose members are no trials with a score."""
+    members = record["members"]
+    if not (fits and members and all(number in trials and trials[number].values for number in members)):
+        raise tampered(f"study '{study.study_name}': the policy of trial {record['writer']}")
 
 
 def _is_record(record: Any) -> bool:

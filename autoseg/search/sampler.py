@@ -24,6 +24,7 @@ from autoseg.search.box import Box
 from autoseg.search.frozen import (
     DRAW,
     attributes_of,
+    check_members,
     draw_of,
     freeze,
     is_mu,
@@ -238,10 +239,7 @@ class PPO2Sampler(BaseSampler):
         """Return the trial's sample of a parameter of the policy, or ask the independent sampler for another one."""
         refuse_several_objectives(study)
         if self.search_space.get(param_name) == param_distribution:
-            drawn = draw_of(trial) or self._draw(study, trial)
-            if param_name not in drawn["params"]:
-                raise tampered(f"trial {trial.number}: {DRAW}")
-            return drawn["params"][param_name]
+            return (draw_of(trial, self.search_space) or self._draw(study, trial))["params"][param_name]
         sampler = self._independent or RandomSampler(
             seed=zlib.crc32(f"{self.seed} {trial.number} {param_name}".encode())
         )
@@ -340,9 +338,7 @@ class PPO2Sampler(BaseSampler):
             by_number = {t.number: t for t in trials}
             policies = [self.initial_policy, *map(thaw, chain)]
             for record, policy in zip(chain, policies[1:], strict=True):
-                known = all(n in by_number and by_number[n].values for n in record["members"])
-                if policy.mu.shape != policies[0].mu.shape or not (record["members"] and known):
-                    raise tampered(f"study '{study.study_name}': the policy of trial {record['writer']}")
+                check_members(study, record, policy.mu.shape == policies[0].mu.shape, by_number)
             steps = [
                 _Step(policy, [by_number[n] for n in record["members"]], [])
                 for policy, record in zip(policies, chain, strict=False)

@@ -20,7 +20,9 @@ _PARTS = {"backbone.": "encoder.", "decode_head.": "head.", "auxiliary_head.": "
 _TIMMS_STEM = {"bn1.": "stem.7.", **{f"conv1.{layer}.": f"stem.{layer}." for layer in (0, 1, 3, 4, 6)}}
 
 
-def read(path: str | os.PathLike[str], cure: str = "give a file that is there", prefix: str = "module.") -> dict[str, Tensor]:
+def read(
+    path: str | os.PathLike[str], cure: str = "give a file that is there", prefix: str = "module."
+) -> dict[str, Tensor]:
     """Return the tensors of a file (.pth, .pt, .safetensors) by their names, without a prefix."""
     path = Path(path)
     if not path.is_file():
