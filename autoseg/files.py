@@ -8,6 +8,7 @@ configs and arguments alike.
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -18,44 +19,87 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from autoseg import strict
 from autoseg.errors import InputError, located, unknown
+
+LARGEST = 16 << 20
+"""The greatest size of a text file, in bytes; the files of a data set may be larger, see `Document.LARGEST`."""
+
+LARGEST_SETTINGS = 1 << 20
+"""The greatest size of a config or of settings, in bytes."""
+
+# What the system says, in words: (what, cure) by the number of the error.
+_IN_WORDS = {
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT),
+        ("no room left", "free some and run the same command again, which continues"),
+    ),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM), ("no permission", "change the permissions, or choose another place with `--out`")
+    ),
+    errno.EROFS: ("cannot be written", "choose another place with `--out`"),
+    errno.ENOENT: ("no such file or folder", ""),
+    errno.ENOTDIR: ("a file is in the place of a folder", "move it away, or choose another place with `--out`"),
+    errno.EEXIST: ("a file is in the place of a folder", "move it away, or choose another place with `--out`"),
+    errno.EISDIR: ("a folder is in the place of a file", "move it away, or choose another place with `--out`"),
+    errno.ENOTEMPTY: ("a folder is in the place of a file", "move it away, or choose another place with `--out`"),
+    errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one with `--out`"),
+    errno.ELOOP: ("the link leads back to itself", "remove it"),
+}
+
+
+def in_words(error: OSError, where: str | os.PathLike[str] = "") -> InputError:
+    """Return what the system refused as an InputError; this is the one place that does.
+
+    >>> print(in_words(OSError(28, "No space left on device"), "results/demo"))
+    results/demo: no room left (No space left on device); free some and run the same command again, which continues.
+    """
+    reason = error.strerror or str(error) or type(error).__name__
+    what, cure = _IN_WORDS.get(
+        error.errno or 0, ("the system refused", "correct that, or choose another place with `--out`")
+    )
+    named = error.filename if isinstance(error.filename, str | bytes) else ""
+    place = os.fspath(where) or os.fsdecode(named)
+    return InputError(f"{what} ({reason})", where=place.encode("utf-8", "backslashreplace").decode(), cure=cure)
 
 
 @contextmanager
 def atomic(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a temporary file beside `path` that replaces it when the block ends, or vanishes if the block fails."""
+    """Open a temporary file beside `path` that replaces it when the block ends, or vanishes if the block fails.
+
+    What the system refuses, such as a full disk, is an InputError, and the old file stays as it was.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes it private; others on the cluster read results too
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with writing(path):
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        try:
+            with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes it private; others on the cluster read results too
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
 
 
 @contextmanager
-def writing(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn a folder that cannot be written, a full disk or a used-up quota into an InputError."""
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what the system refuses while `path` is written, such as a full disk, into an InputError."""
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            what, cure = "no room left", "free some and run the same command again, which continues"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-            what, cure = "cannot be written", "choose another folder with `--out`"
-        else:
-            what, cure = "writing failed", "correct that, or choose another folder with `--out`"
-        raise InputError(f"{what} ({error.strerror})", where=folder, cure=cure) from None
+        raise in_words(error, path) from None
+    except UnicodeEncodeError:
+        raise InputError("a name or text in it is not UTF-8", where=_shown(path)) from None
 
 
 def to_json(content: Any) -> str:
@@ -79,43 +123,47 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
         file.write(text)
 
 
-def read_text(path: str | os.PathLike[str]) -> str:
-    """Return a text file's content; a missing or unreadable one raises an InputError that names it."""
+def read_text(path: str | os.PathLike[str], largest: int = LARGEST) -> str:
+    """Return a text file's content; a missing, unreadable or too large one raises an InputError that names it."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        with open(path, "rb") as file:
+            content = file.read(largest + 1)  # not its size, which a pipe or a device has not
     except FileNotFoundError:
         raise InputError("no such file", where=path) from None
     except OSError as error:
-        raise InputError(f"not readable ({error.strerror})", where=path) from None
-    except ValueError as error:  # not UTF-8, or a path that the system does not take
-        raise InputError(f"not readable ({error})", where=path) from None
-
-
-def read_json(path: str | os.PathLike[str]) -> Any:
-    """Return the content of a JSON file."""
+        problem = in_words(error, path)
+        raise problem.replace(what=f"not readable: {problem.what}") from None
+    except ValueError as error:  # a path that the system does not take
+        raise InputError(f"not readable ({error})", where=_shown(path)) from None
+    if len(content) > largest:
+        raise InputError("the file is too large", where=path, expected=f"{largest >> 20} MiB at most")
     try:
-        return json.loads(read_text(path))
+        return content.decode("utf-8")
     except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"not readable as JSON ({error})", where=path) from None
+        raise InputError(f"not readable ({error})", where=path, cure="save it as UTF-8 text") from None
+
+
+def _shown(path: str | os.PathLike[str]) -> str:
+    return repr(os.fspath(path))[1:-1]
+
+
+def read_json(path: str | os.PathLike[str], largest: int = LARGEST) -> Any:
+    """Return the content of a JSON file, read strictly (`autoseg.strict`)."""
+    text = read_text(path, largest)
+    with located(path):
+        return strict.loads(text)
 
 
 def read_settings(path: str | os.PathLike[str]) -> Any:
-    """Return the content of a YAML or JSON file."""
+    """Return the content of a YAML or JSON file, read strictly (`autoseg.strict`)."""
     if str(path).endswith(".json"):
-        return read_json(path)
-    text = read_text(path)
-    try:
-        import yaml
-    except ImportError:
-        raise InputError(
-            "reading YAML needs the package pyyaml", where=path, cure="install it, or write JSON"
-        ) from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"not readable as YAML ({' '.join(str(error).split())})", where=path) from None
+        return read_json(path, LARGEST_SETTINGS)
+    text = read_text(path, LARGEST_SETTINGS)
+    with located(path):
+        try:
+            return strict.loads_yaml(text)
+        except ImportError:
+            raise InputError("reading YAML needs the package pyyaml", cure="install it, or write JSON") from None
 
 
 def fingerprint(content: Any) -> str:
@@ -125,8 +173,11 @@ def fingerprint(content: Any) -> str:
 
 def checksum(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file's bytes, as 64 hex digits."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise in_words(error, path) from None
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -185,10 +236,31 @@ def _annotation(model: Any, field: str) -> Any:
     return fields[field].annotation if field in fields else None
 
 
+@functools.cache
+def _takes_truth(model: type[BaseModel], name: str) -> bool:
+    """Whether a field may hold true or false; an unknown one is refused elsewhere."""
+    fields = {field.alias or key: field for key, field in model.model_fields.items()}
+    return name not in fields or _mentions_truth(fields[name].annotation)
+
+
+def _mentions_truth(annotation: Any) -> bool:
+    return annotation in (bool, Any) or any(_mentions_truth(kind) for kind in typing.get_args(annotation))
+
+
 class Part(BaseModel):
     """A part of a file or config: every key is known, and nothing changes after reading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, content: Any) -> Any:
+        """Refuse true and false in the place of a number, of which pydantic makes 1 and 0."""
+        for name, value in content.items() if isinstance(content, dict) else ():
+            flags = value if isinstance(value, list | tuple) else [value]
+            if any(flag is True or flag is False for flag in flags) and not _takes_truth(cls, name):
+                raise InputError(f"found {value!r}", where=str(name), expected="no true or false here")
+        return content
 
 
 class Document(Part):
@@ -196,6 +268,7 @@ class Document(Part):
 
     SCHEMA: ClassVar[str]
     CURE: ClassVar[str] = "make it again"
+    LARGEST: ClassVar[int] = LARGEST
 
     def content(self) -> dict[str, Any]:
         """Return what is written to the file."""
@@ -213,7 +286,7 @@ class Document(Part):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read and check the file; an error names the file and the key."""
         try:
-            return cls.read(read_json(path), path)
+            return cls.read(read_json(path, cls.LARGEST), path)
         except InputError as error:
             raise error.replace(cure=error.cure or cls.CURE) from None
 

@@ -20,6 +20,8 @@ VARIABLE = "AUTOSEG_PLUGINS"  # environment variable with the same meaning as --
 
 def import_module(module: str, where: str) -> ModuleType:
     """Import a user's module, also from the working directory; `where` is that of the error if it fails."""
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise InputError(f"'{module}' is no module's name", where=where, expected="a name such as my_metrics")
     _look_here()
     try:
         return importlib.import_module(module)

@@ -238,10 +238,10 @@ def test_an_unknown_name_is_answered_with_the_known_ones(spec, what, remedy):
 
 
 def test_a_loss_is_parsed_into_terms():
-    terms = parse_loss("Naive:mIoU + -0.5*CE + 2e-1 * searched:voc-BIoU + a:b/c d.json")
+    terms = parse_loss("Naive:mIoU + 0.5*CE + 2e-1 * searched:voc-BIoU + a:b/c d.json")
     assert terms == [
         (1.0, "naive", "mIoU"),
-        (-0.5, "hand-made", "ce"),
+        (0.5, "hand-made", "ce"),
         (0.2, "searched", "voc-BIoU"),
         (1.0, "file", "a:b/c d.json"),
     ]

@@ -487,7 +487,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(tmp_pa
     (tmp_path / "file").write_text("")
     monkeypatch.setattr("autoseg.training.run.train", lambda *args, **options: pytest.fail("a step was trained"))
     assert main(["train", "--loss", "ce", "--out", str(tmp_path / "file"), *arguments(data)]) == 2
-    assert "file: cannot be written" in capsys.readouterr().err
+    assert "file: a file is in the place of a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

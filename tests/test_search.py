@@ -239,7 +239,7 @@ def test_rescoring_takes_the_identity_the_best_and_the_last_mean_and_selects_the
     assert proposals.trials[0].theta == list(search_space(search).initial)  # the identity itself
     last = ask(search, history).mu
     assert proposals.trials[-1].theta == pytest.approx(expectation(last, 0.2).tolist())
-    scores = [TrialScore(number=t.number, metric="mIoU", score=t.number == 1_000_001) for t in proposals.trials]
+    scores = [TrialScore(number=t.number, metric="mIoU", score=float(t.number == 1_000_001)) for t in proposals.trials]
     assert select(search, history, record(proposals, scores)).theta == proposals.trials[1].theta
     with refused(where="rescore", cure="rescore: 3"):
         rescore(make(), play(make(), 1))

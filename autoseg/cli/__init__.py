@@ -14,6 +14,7 @@ import sys
 from collections.abc import Collection, Sequence
 
 from autoseg import __version__
+from autoseg.cli.outputs import check_out
 from autoseg.errors import InputError, Preempted
 from autoseg.plugins import VARIABLE, load_plugin
 
@@ -56,12 +57,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser(argv).parse_args(argv)
     _log_to_stderr(args.verb)
     try:
+        check_out(args)
         for module in args.plugin:
             load_plugin(module)
         return args.run(args) or 0
     except InputError as error:
-        print(f"autoseg {args.verb}: {error}", file=sys.stderr)
-        return 2
+        return _refused(args.verb, error)
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # as a shell reports a program that was ended by SIGPIPE
+    except OSError as error:  # a disk, folder or file that the system refuses, wherever a verb came by it
+        from autoseg.files import in_words  # not at the top: `autoseg --help` does without pydantic
+
+        return _refused(args.verb, in_words(error))
     except ModuleNotFoundError as error:
         if (error.name or "autoseg").partition(".")[0] == "autoseg":
             raise  # an error of this package, not of the installation
@@ -76,6 +84,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Preempted as stop:
         print(f"autoseg {args.verb}: {stop}; the same command goes on.", file=sys.stderr)
         return PREEMPTED
+
+
+def _refused(verb: str, error: InputError) -> int:
+    text = f"autoseg {verb}: {error}"
+    print(text.encode("utf-8", "backslashreplace").decode(), file=sys.stderr)  # a name may be no UTF-8
+    return 2
 
 
 def _log_to_stderr(verb: str) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from autoseg.errors import InputError
+from autoseg import strict
+from autoseg.errors import InputError, located
 
 if TYPE_CHECKING:
     from autoseg.report.results import Results
@@ -40,7 +40,5 @@ def as_part(text: str, option: str, check: Callable[[Any], Any]) -> Any:
 
 def read_part(text: str, option: str) -> Any:
     """Return the content of an argument that is JSON."""
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise InputError(f"not readable as JSON ({error})", where=option) from None
+    with located(option):
+        return strict.loads(text)

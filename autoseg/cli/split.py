@@ -49,11 +49,7 @@ def run(args: argparse.Namespace) -> None:
         if known != split:
             held = f"seed {known.seed}, {len(known.hold_out)} held out of {len(known.whole_train)}"
             print(f"{out}: replaces another split ({held}).", file=sys.stderr)
-    try:
-        split.save(out)
-    except OSError as error:
-        what, cure = f"cannot be written ({error.strerror})", "give another file with `--out`"
-        raise InputError(what, where=out, cure=cure) from None
+    split.save(out)
     print(
         f"{out}: {len(split.train)} train, {len(split.hold_out)} hold-out, {len(split.val)} val, disjoint.",
         file=sys.stderr,

@@ -7,9 +7,9 @@ import json
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from autoseg import gpus
+from autoseg import gpus, strict
 from autoseg.cli.parts import add_repeated
-from autoseg.errors import InputError
+from autoseg.errors import InputError, located
 
 if TYPE_CHECKING:
     from autoseg.search.settings import Search
@@ -95,9 +95,13 @@ def settings(pairs: list[str], option: str) -> dict[str, Any]:
         if not sign or not key:
             raise InputError(f"found '{pair}'", where=option, expected="KEY=VALUE")
         try:
-            found[key] = json.loads(value)
-        except ValueError:
+            content = json.loads(value)
+        except (ValueError, RecursionError):
             found[key] = value
+            continue
+        with located(f"{option} {key}"):
+            strict.check(content)
+        found[key] = content
     return found
 
 

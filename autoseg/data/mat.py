@@ -15,6 +15,8 @@ _INT32, _UINT32, _MATRIX, _COMPRESSED = 5, 6, 14, 15
 _STRUCT, _NUMERIC = 2, range(6, 16)  # classes of a matrix: numeric are double (6) to uint64 (15)
 _STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 
+LARGEST = 256 << 20  # bytes of a variable when unpacked
+
 Element = tuple[int, memoryview]  # type, data
 
 
@@ -25,7 +27,7 @@ def read_field(content: bytes, variable: str, field: str) -> np.ndarray:
         raise ValueError("not a MATLAB 5 file")
     for kind, data in _elements(memoryview(content)[128:], order):
         if kind == _COMPRESSED:  # zlib checks the content by its own checksum
-            kind, data = next(_elements(memoryview(zlib.decompress(data)), order))
+            kind, data = next(_elements(memoryview(_unpacked(data)), order))
         if kind != _MATRIX:
             raise ValueError(f"an element of type {kind} where a variable begins")
         class_, _, name, parts = _matrix(data, order)
@@ -34,6 +36,17 @@ def read_field(content: bytes, variable: str, field: str) -> np.ndarray:
                 raise ValueError(f"'{variable}' is not a structure")
             return _numbers(_fields(parts, order)[field], order)
     raise KeyError(variable)
+
+
+def _unpacked(data: memoryview) -> bytes:
+    """Return what zlib packed; a file of kilobytes can hold gigabytes, of which only so many are unpacked."""
+    unpacker = zlib.decompressobj()
+    content = unpacker.decompress(data, LARGEST)
+    if unpacker.unconsumed_tail:
+        raise ValueError(f"it is larger than {LARGEST >> 20} MiB when unpacked")
+    if not unpacker.eof:
+        raise ValueError("the packed data is truncated")
+    return content
 
 
 def _elements(content: memoryview, order: str) -> Iterator[Element]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from autoseg.errors import InputError
 from autoseg.files import Document, Part
+
+LARGEST_OF_DATA = 512 << 20
+"""The greatest size of a file with a line for each image, in bytes: that of about a million images."""
 
 VOID = 255  # the label of pixels that count nowhere; every data set is mapped to it
 
@@ -33,7 +37,7 @@ class MaskValues(Part):
     """
 
     values: dict[Label, Label] = Field(default={})
-    colors: dict[str, Label] = Field(default={})
+    colors: dict[Annotated[str, Field(pattern="^#[0-9a-fA-F]{6}$")], Label] = Field(default={})
 
 
 class IndexEntry(Part):
@@ -42,7 +46,9 @@ class IndexEntry(Part):
     id: str
     image: str
     mask: str
-    encoding: str = Field(description='how the mask is stored: "index", "color" or "sbd" (a .mat file)')
+    encoding: Literal["index", "color", "sbd"] = Field(
+        description='how the mask is stored: "index", "color" or "sbd" (a .mat file)'
+    )
     height: Size
     width: Size
     pixels: dict[Label, Count] = Field(description="class (255: void) -> number of pixels, at original size")
@@ -55,20 +61,25 @@ class Index(Document):
     """`index.json`: all that training needs to know about a data set without opening an image."""
 
     SCHEMA: ClassVar[str] = "autoseg/index/3"
+    LARGEST: ClassVar[int] = LARGEST_OF_DATA
 
     dataset: str
-    classes: list[ClassInfo]
+    classes: list[ClassInfo] = Field(min_length=1, max_length=VOID)
     labels: MaskValues
     splits: dict[str, Annotated[list[IndexEntry], Field(min_length=1)]]
 
     @model_validator(mode="after")
-    def _ids_are_unique(self) -> Self:
+    def _consistent(self) -> Self:
         seen: set[str] = set()
-        for entries in self.splits.values():
-            for entry in entries:
-                if entry.id in seen:
-                    raise InputError(f"the id '{entry.id}' occurs twice")
-                seen.add(entry.id)
+        known = {*range(len(self.classes)), VOID}
+        if not {*self.labels.values.values(), *self.labels.colors.values()} <= known:
+            raise InputError("a value stands for a class that there is not", where="labels")
+        for entry in self.entries():
+            if entry.id in seen:
+                raise InputError(f"the id '{entry.id}' occurs twice")
+            seen.add(entry.id)
+            if not known.issuperset(entry.pixels) or sum(entry.pixels.values()) != entry.height * entry.width:
+                raise InputError(f"the pixels of '{entry.id}' are not those of its size and classes", where="splits")
         return self
 
     @property
@@ -140,12 +151,22 @@ class CacheLayout(Document):
     """`cache-<short side>.json`: the contents of the packed file beside it."""
 
     SCHEMA: ClassVar[str] = "autoseg/cache/2"
+    LARGEST: ClassVar[int] = LARGEST_OF_DATA
 
     short_side: Size
     index: Checksum = Field(description="checksum of the index.json it was made with")
     slots: list[Slot]
 
-    @property
+    @model_validator(mode="after")
+    def _packed(self) -> Self:
+        if len({slot.id for slot in self.slots}) != len(self.slots):
+            raise InputError("an id occurs twice", where="slots")
+        for slot in self.slots:
+            if slot.offset + slot.nbytes > self.nbytes:
+                raise InputError(f"'{slot.id}' lies beyond the end of the packed file", where="slots")
+        return self
+
+    @cached_property
     def nbytes(self) -> int:
         """Size of the packed file."""
         return sum(slot.nbytes for slot in self.slots)

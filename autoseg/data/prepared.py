@@ -12,7 +12,7 @@ from autoseg.data.cache import Cache
 from autoseg.data.model import VOID, Index, IndexEntry, SourcePaths
 from autoseg.data.reading import Array, Unreadable, decode_image, decode_mask, read_bytes, sha256
 from autoseg.data.source import locate
-from autoseg.errors import InputError, unknown
+from autoseg.errors import InputError, located, unknown
 from autoseg.files import fingerprint
 
 
@@ -36,11 +36,13 @@ class Prepared:
             cure = f"run `autoseg prepare ... --out {folder}` first"
             raise InputError("no index.json in it", where=folder, cure=cure)
         known = SourcePaths.load(folder / "source.json").roots
-        return cls(
-            folder,
-            Index.load(folder / "index.json"),
-            {name: folder / Path(path) for name, path in {**known, **(roots or {})}.items()},
-        )
+        index = Index.load(folder / "index.json")
+        places = {name: folder / Path(path) for name, path in {**known, **(roots or {})}.items()}
+        with located(folder / "index.json"):
+            for entry in index.entries():
+                for file in (entry.image, entry.mask):
+                    locate(places, file)
+        return cls(folder, index, places)
 
     @property
     def num_classes(self) -> int:
@@ -74,7 +76,11 @@ class Prepared:
     def cache(self, short_side: int) -> Cache:
         """Return the packed cache of that short side."""
         if short_side not in self._caches:
-            self._caches[short_side] = Cache(self.folder, short_side, self.index_checksum)
+            cache = Cache(self.folder, short_side, self.index_checksum)
+            if missing := self._entries.keys() - {slot.id for slot in cache.layout.slots}:
+                what = f"'{min(missing)}' of index.json is not in it"
+                raise InputError(what, where=cache.path, cure="run `autoseg prepare` again")
+            self._caches[short_side] = cache
         return self._caches[short_side]
 
     def read(self, name: str) -> tuple[Array, Array]:

@@ -105,6 +105,7 @@ def _is_rotated(image: Image.Image) -> bool:
 
 def decode_image(content: bytes) -> Array:
     """Return (H, W, 3) RGB from a file's bytes."""
+    _require_end(content)
     with _decoding("an image"), Image.open(io.BytesIO(content)) as image:
         if image.mode == "CMYK":
             raise Unreadable("the image is CMYK, whose colours depend on the print profile", "convert it to RGB")
@@ -118,6 +119,7 @@ def decode_mask(content: bytes, encoding: str, labels: MaskValues) -> Array:
     if encoding == "sbd":
         raw = _decode_mat(content)
     else:
+        _require_end(content)
         with _decoding("a mask"), Image.open(io.BytesIO(content)) as image:
             _require_lossless(image, content)
             if encoding == "color":
@@ -164,6 +166,20 @@ class _decoding:
         if isinstance(error, Image.DecompressionBombError):
             raise Unreadable(f"the image is too large ({error})", "cut it into tiles") from None
         raise Unreadable(f"the file is broken ({type(error).__name__}: {error})") from None
+
+
+def _require_end(content: bytes) -> None:
+    """Refuse a PNG or JPEG without its last bytes: decoders fill in what is missing without a word."""
+    if content.startswith(b"\x89PNG\r\n\x1a\n"):
+        place, kind = 8, b""
+        while kind != b"IEND":
+            length = int.from_bytes(content[place : place + 4])
+            kind, end = content[place + 4 : place + 8], place + length + 12
+            if end > len(content):
+                raise Unreadable("the file is truncated (its last chunk is not whole)")
+            place = end
+    elif content.startswith(b"\xff\xd8") and content.rfind(b"\xff\xd9") < content.rfind(b"\xff\xda"):
+        raise Unreadable("the file is truncated (the marker of its end is missing)")
 
 
 def _require_eight_bits(image: Image.Image, what: str) -> None:

@@ -53,6 +53,10 @@ def locate(roots: Mapping[str, Path], name: str) -> Path:
     '/sets/mine/train/a.png'
     """
     root, _, rest = name.partition("/")
+    if root not in roots or rest.startswith("/") or ".." in rest.split("/"):
+        raise InputError(
+            f"the file '{name}' is below no known folder", expected=f"one of {', '.join(roots)}, then a path"
+        )
     return roots[root] / rest
 
 

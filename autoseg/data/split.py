@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from autoseg.data.kinds import KINDS, Kind
-from autoseg.data.model import Checksum, Index, copies
+from autoseg.data.model import LARGEST_OF_DATA, Checksum, Index, copies
 from autoseg.errors import InputError, located
 from autoseg.files import Document, fingerprint
 
@@ -83,6 +83,7 @@ class Split(Document):
     """`split.json`: which images are trained on, held out and validated on, with a checksum of each part's images."""
 
     SCHEMA: ClassVar[str] = "autoseg/split/2"
+    LARGEST: ClassVar[int] = LARGEST_OF_DATA
     CURE: ClassVar[str] = "run `autoseg split` again"
 
     dataset: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -203,9 +203,17 @@ def _with_autograd(curve: Curve, y: Tensor) -> Tensor:
 def as_numbers(numbers: Sequence[float], what: str) -> list[float]:
     """Return a flat list of floats; anything else is an InputError."""
     try:
-        return [float(number) for number in numbers]
-    except (TypeError, ValueError):
+        if isinstance(numbers, str | bytes | bytearray | Mapping | Set):
+            raise TypeError
+        listed = list(numbers)
+        if any(isinstance(number, str | bytes | bool) for number in listed):
+            raise TypeError
+        found = [float(number) for number in listed]
+    except (TypeError, ValueError, OverflowError, RuntimeError, NotImplementedError):  # torch raises the last two
         raise InputError(f"found {numbers!r}", where=what, expected="a flat list of numbers") from None
+    if not all(math.isfinite(number) for number in found):
+        raise InputError(f"found {found}", where=what, expected="finite numbers")
+    return found
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,8 @@ def parse_loss(spec: str, *, bare: Literal["hand-made", "published"] = "hand-mad
     """
     if not isinstance(spec, str):
         raise InputError(f"the loss is {spec!r}", expected="a name")
+    if any(ord(letter) < 32 for letter in spec):
+        raise InputError(f"the loss is {spec!r}", expected="one line")
     terms = []
     for part in re.split(r"\s\+\s", spec.strip()):
         match = _TERM.match(part.strip())
@@ -71,8 +73,8 @@ def parse_loss(spec: str, *, bare: Literal["hand-made", "published"] = "hand-mad
             weight = float(match["weight"] or 1)
         except ValueError:
             weight = math.nan
-        if not math.isfinite(weight):
-            raise InputError(f"the loss '{spec}' has the weight '{match['weight']}'", expected="a finite number")
+        if not (math.isfinite(weight) and weight > 0):
+            raise InputError(f"the loss '{spec}' has the weight '{match['weight']}'", expected="a positive number")
         terms.append(Term(weight, *_kind_and_name(match["name"].strip(), bare)))
     return terms
 

@@ -26,7 +26,8 @@ class SurrogateLoss(FormulaLoss):
         family: "bezier" or "linear"; pieces: how many pieces a curve has (2 and 5 by default).
         layout: which operand has which curve; for BF1 "release" (the default: four curves of one piece) or "paper".
         monotone, truth_table: the two constraints; the paper's ablation drops them.
-        tolerance, boundary_radius, mask_void: see `autoseg.metrics.conventions.Conventions`.
+        tolerance, boundary_radius, mask_void: see `autoseg.metrics.conventions.Conventions`; None: as there, or as the
+            Surrogate has them, if one is given.
         drop_background: leave class 0 out of BIoU's band and of BF1's mean; None: as the release's losses do (BIoU's
             does, BF1's does not, though both metrics do).
         has_background: whether class 0 of the data is a background. If not, it is never left out.
@@ -60,10 +61,10 @@ class SurrogateLoss(FormulaLoss):
         pieces: int | None = None,
         monotone: bool = True,
         truth_table: bool = True,
-        tolerance: int = 5,
-        boundary_radius: int = 5,
+        tolerance: int | None = None,
+        boundary_radius: int | None = None,
         drop_background: bool | None = None,
-        mask_void: bool = False,
+        mask_void: bool | None = None,
         absent: Absent | None = None,
         source: str = "",
         has_background: bool = True,
@@ -73,9 +74,20 @@ class SurrogateLoss(FormulaLoss):
         group: Any = None,
         check_labels: bool = False,
     ) -> None:
+        stated = {
+            "tolerance": tolerance,
+            "boundary_radius": boundary_radius,
+            "drop_background": drop_background,
+            "mask_void": mask_void,
+            "absent": absent,
+        }
+        changes = {name: value for name, value in stated.items() if value is not None}
         if isinstance(metric, Surrogate):
-            if theta is not None or control_points is not None:
-                raise InputError("a Surrogate has its own parameters", cure="give neither theta nor control_points")
+            own = (theta, control_points, layout, pieces)
+            if any(given is not None for given in own) or (family, monotone, truth_table) != ("bezier", True, True):
+                expected = "no theta, control_points, family, layout, pieces, monotone or truth_table"
+                raise InputError("a Surrogate has its own parameters", expected=expected)
+            metric = metric.model_copy(update={"conventions": metric.conventions.replace(**changes)})
         else:
             metric = Surrogate.make(
                 metric,
@@ -86,13 +98,7 @@ class SurrogateLoss(FormulaLoss):
                 pieces=pieces,
                 monotone=monotone,
                 truth_table=truth_table,
-                conventions={
-                    "tolerance": tolerance,
-                    "boundary_radius": boundary_radius,
-                    **({} if drop_background is None else {"drop_background": drop_background}),
-                    "mask_void": mask_void,
-                    "absent": absent,
-                },
+                conventions=changes,
                 source=source,
             )
         found = formula.get(metric.metric)

@@ -37,7 +37,13 @@ def check_logits(logits: Tensor) -> Tensor:
     if logits.ndim not in (4, 5) or 0 in logits.shape[1:]:
         expected = "(N, C, H, W) or (N, C, D, H, W)"
         raise InputError(f"has shape {tuple(logits.shape)}", where="logits", expected=expected)
-    return stripped(logits)
+    return _dense(stripped(logits), "logits")
+
+
+def _dense(x: Tensor, where: str) -> Tensor:
+    if x.layout != torch.strided or x.is_meta:
+        raise InputError("is sparse or without data", where=where, expected="a dense tensor")
+    return x
 
 
 def check_mode(logits: Tensor, mode: Mode | None) -> None:
@@ -54,7 +60,7 @@ def label_maps(target: Tensor, shape: tuple[int, ...]) -> Tensor:
     """
     if not isinstance(target, Tensor) or target.is_complex():
         raise InputError(f"found {getattr(target, 'dtype', type(target))}", where="target", expected=LABELS)
-    labels = stripped(target)
+    labels = _dense(stripped(target), "target")
     if labels.ndim == len(shape) + 1 and labels.shape[1] == 1:
         labels = labels.squeeze(1)
     if labels.shape != shape:
@@ -86,7 +92,7 @@ def label_channels(logits: Tensor, target: Tensor) -> Tensor:
             expected=f"{tuple(logits.shape)}, as the logits have in mode 'multilabel'",
             cure=f"give `F.one_hot(target, {logits.shape[1]}).movedim(-1, 1)` of labels",
         )
-    return stripped(target)
+    return _dense(stripped(target), "target")
 
 
 def is_soft(logits: Tensor, target: Tensor | Labels) -> bool:

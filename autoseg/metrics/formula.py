@@ -229,6 +229,9 @@ class Formula:
         mask = self.void == "masked" or conventions.mask_void
         pool_mask = valid if self.void == "seen" and conventions.mask_void else None
         maps = self.sums(y_hat, y, Ops(conventions, pool_mask, curves))
+        if not isinstance(maps, Mapping) or not all(getattr(x, "ndim", 0) == y.ndim for x in maps.values()):
+            expected = "a name and a map (N, C, H, W) for each sum"
+            raise InputError(f"found {type(maps).__name__}", where=f"{self.name}: sums", expected=expected)
         pixels = (0, *range(2, y.ndim))
         return {name: ((x * valid) if mask else x).sum(pixels) for name, x in maps.items()}
 
@@ -248,6 +251,9 @@ class Formula:
         import torch
 
         values = self.per_class(sums)
+        if not isinstance(values, torch.Tensor) or values.ndim != 1:
+            found = f"found {type(values).__name__}"
+            raise InputError(found, where=f"{self.name}: per_class", expected="a tensor with a score for each class")
         measured = values == values  # not NaN
         if present is not None:
             measured = measured & present

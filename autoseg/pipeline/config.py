@@ -14,16 +14,18 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from autoseg.data.kinds import Synthetic
 from autoseg.errors import InputError, located, unknown
 from autoseg.files import Part, parse, to_json
-from autoseg.losses.names import check_loss
-from autoseg.pipeline.outputs import Figure, Name, Run, Table
+from autoseg.losses.names import check_loss, parse_loss
+from autoseg.pipeline.outputs import Figure, GalleryFigure, Name, Run, Table
 from autoseg.pipeline.sections import Dataset, Proxy, Retraining, SearchPlan
 from autoseg.search.settings import Search
 from autoseg.search.space import search_space
 from autoseg.training.settings import Training
 
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_LONGEST_FOLDER = 200  # bytes, of the 255 that a file system takes
 
 
 class Pipeline(Part):
@@ -66,6 +68,7 @@ class Pipeline(Part):
             with located(f"searches.{name}"):
                 _known("dataset", plan.dataset, self.datasets)
                 _known("proxy", plan.proxy, self.proxies)
+        for name in self.searches:
             self.proxy_training(name)
         self._check_searches()
         for name, table in self.tables.items():
@@ -82,9 +85,9 @@ class Pipeline(Part):
         for kind in ("datasets", "proxies", "searches", "retrainings", "tables", "figures"):
             names += [(kind, name) for name in getattr(self, kind)]
         for where, name in names:
-            if not _NAME.match(name):
-                expected = "letters, digits, dots, dashes and underscores only"
-                raise InputError(f"the name '{name}'", where=where, expected=expected)
+            if not _NAME.fullmatch(name):
+                expected = "letters, digits, dots, dashes and underscores only, 100 at most"
+                raise InputError(f"the name {name!r}", where=where, expected=expected)
 
     def _check_batch(self, retraining: Name) -> None:
         settings = self.run_training(retraining, 0)
@@ -109,9 +112,16 @@ class Pipeline(Part):
             _known("retraining", run.retraining, self.retrainings)
             with located(f"loss '{run.loss}'"):
                 check_loss(run.loss, self.searches)
+                for term in parse_loss(run.loss):
+                    if term.kind == "file":
+                        term.surrogate()
 
     def _check_figure(self, figure: Figure) -> None:
         self._check_runs(figure.runs)
+        source = self.datasets[figure.dataset].source if isinstance(figure, GalleryFigure) else None
+        if isinstance(figure, GalleryFigure) and isinstance(source, Synthetic) and figure.images > source.val:
+            what = f"{figure.images} of the {source.val} validation images of '{figure.dataset}'"
+            raise InputError(what, where="images", expected=f"at most {source.val}")
         for search in figure.shown_searches:
             _known("search", search, self.searches)
         if figure.shown_table is not None:
@@ -124,6 +134,9 @@ class Pipeline(Part):
         """Refuse two runs that would share a folder."""
         seen: dict[str, Run] = {}
         for run in self._all_runs():
+            if max(map(len, run.name.split("/"))) > _LONGEST_FOLDER:
+                what = f"the loss '{run.loss}' is too long for the name of a folder"
+                raise InputError(what, expected=f"{_LONGEST_FOLDER} letters at most")
             if seen.setdefault(run.name, run) != run:
                 what = f"the losses '{run.loss}' and '{seen[run.name].loss}' are the same"
                 raise InputError(what, cure="write both in the same way")

@@ -7,8 +7,9 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+from autoseg import strict
 from autoseg.data.kinds import KINDS
-from autoseg.errors import InputError
+from autoseg.errors import InputError, located
 from autoseg.files import parse
 from autoseg.pipeline.config import Pipeline
 from autoseg.plugins import load_plugin
@@ -28,6 +29,8 @@ def expand(plans: Mapping[str, Any], where: str) -> dict[str, Any]:
         if not (isinstance(ranges, Mapping) and all(isinstance(values, list) for values in ranges.values())):
             expected = "names with lists of values, such as {seed: [1, 2]}"
             raise InputError(f"found {ranges!r}", where=f"{where}.{name}.for", expected=expected)
+        if isinstance(plan, Mapping) and "for" in plan and not (ranges and all(ranges.values())):
+            raise InputError(f"found {ranges!r}", where=f"{where}.{name}.for", expected="at least one name and value")
         rest = {key: value for key, value in plan.items() if key != "for"} if ranges else plan
         for values in itertools.product(*ranges.values()):
             chosen = dict(zip(ranges, values, strict=True))
@@ -55,6 +58,8 @@ def _fill(content: Any, values: Mapping[str, Any]) -> Any:
 
 def load_pipeline(content: Any, where: str) -> Pipeline:
     """Return a checked config, after loading its plugins and writing out every `for`."""
+    with located(where):
+        strict.check(content, one_line=True)  # Snakemake read it, and takes more than we do
     if isinstance(content, Mapping):
         content = dict(content)
         plugins = content.get("plugins") or []

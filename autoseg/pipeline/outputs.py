@@ -177,7 +177,9 @@ class SearchFigure(_Figure):
     """The best average score up to each step, one line for each group of searches, its repeats as a band."""
 
     kind: Literal["searches"]
-    lines: dict[str, list[Name]] = Field(min_length=1, description="label -> searches, the repeats of one another")
+    lines: dict[str, Annotated[list[Name], Field(min_length=1)]] = Field(
+        min_length=1, description="label -> searches, the repeats of one another"
+    )
 
     @property
     def shown_searches(self) -> list[Name]:

@@ -106,6 +106,14 @@ class Proxy(_Trained):
     protocol: str = Field(default="paper-proxy", description="training settings by name; the release has the same")
     size: int | None = Field(default=None, ge=8, description="crop, pixels; null: the data set's proxy_size")
 
+    @model_validator(mode="after")
+    def _cropped_to_its_size(self) -> Proxy:
+        for key in ("crop", "short_side"):
+            if key in self.training.model_fields_set:
+                what = "follows from the size of the proxy, for which the cache is made"
+                raise InputError(what, where=f"training.{key}", cure="set `size` of the proxy instead")
+        return self
+
 
 @keys_of(Conventions, Fillable())
 class SomeConventions(Partial):

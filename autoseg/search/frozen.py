@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autoseg.errors import InputError
 from autoseg.search.box import Box
-from autoseg.search.ppo2 import Adam, Policy
+from autoseg.search.ppo2 import Adam, Policy, is_number
 
 POLICY = "ppo2:policy:"  # and the step and the writing trial's number: "ppo2:policy:2:31"
 DRAW = "ppo2:draw"  # a trial's system attribute: its step, the mean it was drawn around, its parameters
@@ -37,9 +37,27 @@ def set_attribute(study: Study, key: str, value: Any) -> None:
     study._storage.set_study_user_attr(study._study_id, key, value)
 
 
+def tampered(where: str) -> InputError:
+    """Return the error for an attribute that this sampler did not write so."""
+    return InputError("another program changed the attribute", where=where, cure="restore it, or begin a new study")
+
+
+def draw_of(trial: FrozenTrial, names: Collection[str] = ()) -> Mapping[str, Any]:
+    """Return how a trial was drawn, with parameters of these names; nothing, if this sampler did not draw it."""
+    found = trial.system_attrs.get(DRAW)
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping) or not {"step", "mu", "params"} <= set(found):
+        raise tampered(f"trial {trial.number}: {DRAW}")
+    params = found["params"]
+    if not (isinstance(params, Mapping) and set(names) <= set(params) and all(map(is_number, params.values()))):
+        raise tampered(f"trial {trial.number}: {DRAW}")
+    return found
+
+
 def is_mu(trial: FrozenTrial) -> bool:
     """Whether a trial is the mean itself, and not a sample around it."""
-    return bool(trial.system_attrs.get(DRAW, {}).get("is_mu"))
+    return bool(draw_of(trial).get("is_mu"))
 
 
 def freeze(study: Study, step: int, policy: Policy, writer: int, **about: Any) -> None:
@@ -73,12 +91,16 @@ def records(study: Study) -> list[dict[str, Any]]:
     found = {}
     for key, record in attributes_of(study).items():
         if key.startswith(POLICY):
-            step_of, writer_of = (int(part) for part in key.removeprefix(POLICY).split(":"))
-            found[step_of, writer_of] = record
+            step_of, _, writer_of = key.removeprefix(POLICY).partition(":")
+            if not (step_of.isdecimal() and writer_of.isdecimal() and _is_record(record)):
+                raise tampered(f"study '{study.study_name}': {key}")
+            found[int(step_of), int(writer_of)] = record
     step = max((s for s, _ in found), default=1)
     writer: int | None = min((w for s, w in found if s == step), default=None)
     chain: list[dict[str, Any]] = []
     while writer is not None:
+        if (step, writer) not in found:
+            raise tampered(f"study '{study.study_name}': {POLICY}{step}:{writer}")
         chain.insert(0, found[step, writer])
         step, writer = step - 1, chain[0]["parent"]
     return chain
@@ -105,8 +127,33 @@ def unused(study: Study, box: Box, members: Collection[int]) -> dict[str, int]:
             reasons[f"without {', '.join(missing)} of the search space, or with another distribution"] += 1
         elif not math.isfinite(t.values[0]):
             reasons["not finite"] += 1
-        elif t.system_attrs.get(DRAW, {}).get("step") is None:
+        elif draw_of(t).get("step") is None:
             reasons["enqueued, or not asked from this sampler"] += 1
         else:
             reasons["too late for their step"] += 1
     return dict(reasons)
+
+
+def check_members(study: Study, record: Mapping[str, Any], fits: bool, trials: Mapping[int, FrozenTrial]) -> None:
+    """Refuse a record of another search space (`fits` is false), or one whose members are no trials with a score."""
+    members = record["members"]
+    if not (fits and members and all(number in trials and trials[number].values for number in members)):
+        raise tampered(f"study '{study.study_name}': the policy of trial {record['writer']}")
+
+
+def _is_record(record: Any) -> bool:
+    """Whether a record is as `freeze` writes it."""
+    if not isinstance(record, Mapping) or not {"mu", "adam", "writer", "parent", "members"} <= set(record):
+        return False
+    adam, size = record["adam"], len(record["mu"]) if _are_numbers(record["mu"]) else -1
+    if adam is not None:
+        if not (isinstance(adam, list) and len(adam) == 3 and type(adam[0]) is int):
+            return False
+        if not all(_are_numbers(part) and len(part) == size for part in adam[1:]):
+            return False
+    numbers = [record["writer"], *(record["members"] if isinstance(record["members"], list) else [None])]
+    return size > 0 and all(type(n) is int for n in numbers) and isinstance(record["parent"], int | None)
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(is_number(value) for value in values)

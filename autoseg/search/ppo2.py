@@ -103,7 +103,7 @@ class Settings:
             )
 
     @classmethod
-    def preset(cls, name: str, **changes: Any) -> Settings:
+    def preset(cls, name: str, /, **changes: Any) -> Settings:
         """Return the settings of a preset, with changes: `Settings.preset("release", steps=20)`."""
         if name not in PRESETS:
             raise unknown("PPO2 preset", name, PRESETS, where="preset")

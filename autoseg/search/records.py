@@ -50,6 +50,9 @@ class Proposals(Document):
             raise InputError("the trials have thetas of different lengths", where="trials")
         if len({trial.number for trial in self.trials}) != len(self.trials):
             raise InputError("two trials have the same number", where="trials")
+        if self.mu is not None and len(self.mu) != len(self.trials[0].theta):
+            what = f"has {len(self.mu)} numbers, theta {len(self.trials[0].theta)}"
+            raise InputError(what, where="mu", expected="as many")
         return self
 
     def agrees_with(self, other: Proposals) -> bool:

@@ -24,12 +24,15 @@ from autoseg.search.box import Box
 from autoseg.search.frozen import (
     DRAW,
     attributes_of,
+    check_members,
+    draw_of,
     freeze,
     is_mu,
     records,
     refuse_several_objectives,
     set_attribute,
     sign_of,
+    tampered,
     thaw,
     trials_of,
     unused,
@@ -236,8 +239,7 @@ class PPO2Sampler(BaseSampler):
         """Return the trial's sample of a parameter of the policy, or ask the independent sampler for another one."""
         refuse_several_objectives(study)
         if self.search_space.get(param_name) == param_distribution:
-            drawn = trial.system_attrs.get(DRAW) or self._draw(study, trial)
-            return drawn["params"][param_name]
+            return (draw_of(trial, self.search_space) or self._draw(study, trial))["params"][param_name]
         sampler = self._independent or RandomSampler(
             seed=zlib.crc32(f"{self.seed} {trial.number} {param_name}".encode())
         )
@@ -301,7 +303,9 @@ class PPO2Sampler(BaseSampler):
             del mine[may_change]
         if mine["answer"] == "model":
             mine["answer"] = "expectation"  # which proposes the same
-        theirs = dict(attributes_of(study).get(SETTINGS) or {})
+        theirs = attributes_of(study).get(SETTINGS) or {}
+        if not isinstance(theirs, dict) or not isinstance(theirs.get("search_space", {}), dict):
+            raise tampered(f"study '{study.study_name}': {SETTINGS}")
         theirs = {"move": "ppo2", **theirs} if theirs else {}
         order = list(theirs.get("search_space", self.search_space))
         if order != list(self.search_space) and set(order) == set(self.search_space):
@@ -316,9 +320,9 @@ class PPO2Sampler(BaseSampler):
         if not theirs and write:
             set_attribute(study, SETTINGS, {**mine, "seed": self.seed})
         elif theirs and theirs != mine:
-            key = next(key for key in mine if theirs.get(key) != mine[key])
+            key = next(key for key in {**mine, **theirs} if theirs.get(key) != mine.get(key))
             raise InputError(
-                f"the PPO2Sampler has {mine[key]}, but the study was started with {theirs.get(key)}",
+                f"the PPO2Sampler has {mine.get(key)}, but the study was started with {theirs.get(key)}",
                 where=key,
                 cure="use the same settings, or a new study",
             )
@@ -333,15 +337,15 @@ class PPO2Sampler(BaseSampler):
             trials = trials_of(study)
             by_number = {t.number: t for t in trials}
             policies = [self.initial_policy, *map(thaw, chain)]
+            for record, policy in zip(chain, policies[1:], strict=True):
+                check_members(study, record, policy.mu.shape == policies[0].mu.shape, by_number)
             steps = [
                 _Step(policy, [by_number[n] for n in record["members"]], [])
                 for policy, record in zip(policies, chain, strict=False)
             ]
             number, policy = len(policies), policies[-1]
             mu = policy.mu.tolist()
-            drawn = [
-                t for t in trials if (own := t.system_attrs.get(DRAW)) and own["step"] == number and own["mu"] == mu
-            ]
+            drawn = [t for t in trials if (own := draw_of(t)) and own["step"] == number and own["mu"] == mu]
             members = self._members(drawn)
             steps.append(_Step(policy, members, drawn))
             if len(members) < self.settings.trials_per_step:
@@ -437,7 +441,7 @@ class PPO2Sampler(BaseSampler):
         if self.settings.answer != "model":
             return best.mean
         told = [t for t in trials_of(study) if self._counts(t)]
-        numbers = [t.system_attrs.get(DRAW, {}).get("step") or 0 for t in told]
+        numbers = [draw_of(t).get("step") or 0 for t in told]
         newest = answer_of(self.settings, self._steps(study)[-1].policy)
         bounded = self.settings.family == "truncated"
         found = model_answer(*self._told(study, told), numbers, newest, self.settings.sigma, bounded=bounded)

@@ -24,6 +24,9 @@ from autoseg.search.settings import Search
 from autoseg.search.space import changes, decisive, search_space, surrogate
 from autoseg.versions import SEARCH_VERSION
 
+FARTHEST = 1e6
+"""The greatest number in a theta without bounds: softmax tells no greater ones apart."""
+
 FIRST_RESCORED = 1_000_000
 """The number of the first rescored mean: beyond those of all steps, also if a search is given more of them."""
 
@@ -263,6 +266,15 @@ def _replay(search: Search, history: Sequence[Scored]) -> Proposer:
                 f"its proposals were made with other settings ({', '.join(changed)})",
                 where=where,
                 cure="use the old settings, or search in a new folder",
+            )
+        space = search_space(search)
+        low, high = (0.0, 1.0) if space.bounded else (-FARTHEST, FARTHEST)
+        if step.thetas.shape[1] != len(space.names) or not ((low <= step.thetas) & (step.thetas <= high)).all():
+            raise InputError(
+                "a theta is not of this search",
+                where=where,
+                expected=f"{len(space.names)} numbers from {low:g} to {high:g}",
+                cure="delete its proposals.json and ask for the step again",
             )
     stale = [n for n, step in enumerate(history) if n and step.proposals.after not in (None, _after(history[:n]))]
     if stale:

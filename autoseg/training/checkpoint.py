@@ -12,6 +12,7 @@ from torch import nn
 
 from autoseg.files import atomic, writing
 from autoseg.training.average import Average
+from autoseg.training.weights import fault
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,9 @@ class Checkpoint:
             if state["fingerprint"] != self.fingerprint:
                 logger.warning("%s: made with other settings or data; not used.", path)
                 continue
+            if what := _misfit(state, network, optimiser):
+                logger.warning("%s: not a state of this training (%s); trying the one before.", path, what)
+                continue
             network.load_state_dict(state["network"])
             optimiser.load_state_dict(state["optimiser"])
             scaler.load_state_dict(state["scaler"])
@@ -87,6 +91,39 @@ class Checkpoint:
                 average.restore(state["average"])
             return int(state["iteration"])
         return 0
+
+
+def _misfit(state: dict[str, Any], network: nn.Module, optimiser: torch.optim.Optimizer) -> str:
+    """Return why a state cannot be put in place, or nothing; it changes nothing."""
+    if type(state["iteration"]) is not int or state["iteration"] < 0:
+        return "iteration"
+    for part, own in (("network", network.state_dict()), ("optimiser", optimiser.state_dict())):
+        given = state[part]
+        if not isinstance(given, dict) or given.keys() != own.keys():
+            return part
+        if part == "optimiser":
+            if not isinstance(given["state"], dict) or not all(isinstance(x, dict) for x in given["state"].values()):
+                return part
+            if _sizes(given["param_groups"]) != _sizes(own["param_groups"]):
+                return part
+            given = {
+                f"{number}.{name}": value
+                for number, values in given["state"].items()
+                for name, value in values.items()
+                if isinstance(value, torch.Tensor)
+            }
+        for key, value in given.items():
+            if not isinstance(value, torch.Tensor) or (part == "network" and value.shape != own[key].shape):
+                return f"{part}: '{key}'"
+            if (part == "optimiser" or own[key].is_floating_point()) and (what := fault(value)):
+                return f"{part}: '{key}' {what}"
+    return ""
+
+
+def _sizes(groups: Any) -> list[int]:
+    """Return how many parameters each group has; -1: it is no group."""
+    groups = groups if isinstance(groups, list) else [None]
+    return [len(group["params"]) if isinstance(group, dict) and "params" in group else -1 for group in groups]
 
 
 def _load(path: Path, device: torch.device) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from autoseg import plugins
+from autoseg import plugins, strict
 from autoseg.data.augment import WholeView
 from autoseg.data.loaders import eval_loader
 from autoseg.data.model import cache_short_side
@@ -32,7 +31,7 @@ from autoseg.training.networks import build_network
 from autoseg.training.scores import AboutRun, Scores
 from autoseg.training.settings import Task
 from autoseg.training.task import OpenTask
-from autoseg.training.weights import load_whole
+from autoseg.training.weights import load_whole, read
 from autoseg.versions import TRAINING_VERSION
 
 WEIGHTS = "weights.safetensors"
@@ -317,12 +316,15 @@ def _finished(out: Path, run_fingerprint: str) -> Outcome | None:
         return None
     try:
         with safe_open(out / WEIGHTS, "pt") as file:
-            about = json.loads((file.metadata() or {}).get("autoseg", "{}"))
-    except SafetensorError:  # damaged: trained again
+            about = strict.loads((file.metadata() or {}).get("autoseg", "{}"))
+    except (SafetensorError, OSError, InputError):  # damaged: trained again
         return None
-    if about.get("fingerprint") != run_fingerprint:
+    if not isinstance(about, dict) or about.get("fingerprint") != run_fingerprint:
         return None
-    return Outcome(iterations=about["iterations"], diverged=about["diverged"])
+    iterations, diverged = about.get("iterations"), about.get("diverged")
+    if type(iterations) is not int or type(diverged) is not bool:
+        return None
+    return Outcome(iterations=iterations, diverged=diverged)
 
 
 def _write_trained(out: Path, trained: Trained) -> Trained:
@@ -339,8 +341,6 @@ def load_trained(run: Path) -> Trained:
 
 def load_network(run: Path, trained: Trained, device: torch.device) -> torch.nn.Module:
     """Return the trained network of a run."""
-    from safetensors.torch import load_file
-
     if not _has_weights(run, trained):
         what = "missing, or not the weights that run.json describes"
         raise InputError(what, where=run / WEIGHTS, cure="train the run again")
@@ -348,7 +348,7 @@ def load_network(run: Path, trained: Trained, device: torch.device) -> torch.nn.
     if source != trained.network_source:
         logger.warning("%s: network '%s' was changed after this run was trained with it.", run, trained.network)
     network = build_network(trained.network, trained.num_classes, options=trained.network_options)
-    load_whole(network, load_file(run / WEIGHTS), run / WEIGHTS)
+    load_whole(network, read(run / WEIGHTS, prefix=""), run / WEIGHTS, finite=False)
     return network.to(device).eval()
 
 

@@ -20,8 +20,10 @@ _PARTS = {"backbone.": "encoder.", "decode_head.": "head.", "auxiliary_head.": "
 _TIMMS_STEM = {"bn1.": "stem.7.", **{f"conv1.{layer}.": f"stem.{layer}." for layer in (0, 1, 3, 4, 6)}}
 
 
-def read(path: str | os.PathLike[str], cure: str = "give a file that is there") -> dict[str, Tensor]:
-    """Return the tensors of a file (.pth, .pt, .safetensors) by their names."""
+def read(
+    path: str | os.PathLike[str], cure: str = "give a file that is there", prefix: str = "module."
+) -> dict[str, Tensor]:
+    """Return the tensors of a file (.pth, .pt, .safetensors) by their names, without a prefix."""
     path = Path(path)
     if not path.is_file():
         raise InputError("no such file", where=path, cure=cure)
@@ -41,7 +43,9 @@ def read(path: str | os.PathLike[str], cure: str = "give a file that is there") 
             state = state[key]
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise InputError("it holds something else than weights", where=path, expected="a mapping of names to tensors")
-    return {key.removeprefix("module."): value for key, value in state.items()}
+    if strange := [key for key in state if not isinstance(key, str)]:
+        raise InputError(f"a tensor is called {strange[0]!r}", where=path, expected="text as the name of each tensor")
+    return {key.removeprefix(prefix): value for key, value in state.items()}
 
 
 def fetch(hub: str, cure: str) -> dict[str, Tensor]:
@@ -80,8 +84,13 @@ def _in_features(own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> dict
     return {ours.get(key.replace("_", "."), key): value for key, value in found.items()}
 
 
-def load_whole(network: nn.Module, state: Mapping[str, Tensor], where: str | os.PathLike[str]) -> None:
-    """Put weights into a whole network: all of its tensors must be there, and no others."""
+def load_whole(
+    network: nn.Module, state: Mapping[str, Tensor], where: str | os.PathLike[str], *, finite: bool = True
+) -> None:
+    """Put weights into a whole network: all of its tensors must be there, and no others.
+
+    Numbers that are not finite are refused, unless `finite` is false: a run that diverged is scored with 0.
+    """
     own = network.state_dict()
     found = dict(state)
     if not own.keys() >= found.keys():
@@ -89,7 +98,7 @@ def load_whole(network: nn.Module, state: Mapping[str, Tensor], where: str | os.
     foreign = [key for key in found if key not in own]
     if foreign:
         raise _another(f"it has {len(foreign)} tensors that the network lacks, such as '{foreign[0]}'", where)
-    _fill(network, found, where, found)
+    _fill(network, found, where, found, finite)
 
 
 def _renamed(key: str, prefixes: Mapping[str, str]) -> str:
@@ -100,7 +109,11 @@ def _renamed(key: str, prefixes: Mapping[str, str]) -> str:
 
 
 def _fill(
-    module: nn.Module, found: Mapping[str, Tensor], where: str | os.PathLike[str], all_found: Mapping[str, Tensor]
+    module: nn.Module,
+    found: Mapping[str, Tensor],
+    where: str | os.PathLike[str],
+    all_found: Mapping[str, Tensor],
+    finite: bool = True,
 ) -> None:
     """Put tensors in place, or say all that does not fit: how many are missing or have other shapes, and examples."""
     wanted = {key: value for key, value in module.state_dict().items() if not key.endswith("num_batches_tracked")}
@@ -116,7 +129,23 @@ def _fill(
         wrong.append(f"'{key}' has shape {tuple(found[key].shape)}, the network's is {tuple(wanted[key].shape)}{more}")
     if wrong:
         raise _another("; ".join(wrong), where)
+    for key, value in wanted.items():
+        if value.is_floating_point() and (what := fault(found[key], finite)):
+            raise InputError(f"'{key}' {what}", where=where, cure="take the file from where it came from, again")
     module.load_state_dict({key: found[key] for key in wanted}, strict=False)
+
+
+def fault(tensor: Tensor, finite: bool = True) -> str:
+    """Return why a tensor is no weight of a network, or nothing.
+
+    >>> fault(torch.tensor([0.5, torch.nan])), fault(torch.tensor([1, 2])), fault(torch.ones(2))
+    ('holds NaN or infinity', 'is of the type int64, not of floats', '')
+    """
+    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
+        return "is sparse, quantised or without data"
+    if not tensor.is_floating_point():
+        return f"is of the type {str(tensor.dtype).removeprefix('torch.')}, not of floats"
+    return "" if not finite or bool(tensor.float().isfinite().all()) else "holds NaN or infinity"
 
 
 def _another(what: str, where: str | os.PathLike[str]) -> InputError:

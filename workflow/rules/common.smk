@@ -7,6 +7,7 @@ import sys
 
 from autoseg.data.model import crop_of_cache
 from autoseg.errors import InputError
+from autoseg.files import read_settings
 from autoseg.pipeline import snakemake_private as private
 from autoseg.pipeline.arguments import Arguments, as_argument, content_of
 from autoseg.pipeline.expansion import load_pipeline
@@ -18,6 +19,8 @@ from autoseg.plugins import hand_on
 from autoseg.versions import PREPARE_VERSION, SEARCH_VERSION, TRAINING_VERSION
 
 try:
+    for path in private.given_configfiles(workflow):
+        read_settings(path)  # refuses repeated keys, of which Snakemake takes the last
     # A copy: Snakemake's own has keys of --config on the command line beside those of the config.
     P = load_pipeline(dict(config), "the config")
     PATHS = Layout.named(P.name)
