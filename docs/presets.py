@@ -209,7 +209,7 @@ class Preset:
         }
         logits, labels = torch.zeros(1, 2, 2, 2), torch.zeros(1, 2, 2, dtype=torch.long)
         half = torch.tensor([[[0, 0], [255, 255]]])
-        ratio = float(build_loss(spec)(logits, half) / build_loss(spec)(logits, labels))
+        ratio = float(build_loss(spec, ignore_index=255)(logits, half) / build_loss(spec)(logits, labels))
         return {0.5: "all pixels, void and padding too", 1.0: "valid pixels"}[ratio]
 
     def in_loss(self, metric: str, dataset: str = "voc") -> Conventions:
