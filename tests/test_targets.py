@@ -293,6 +293,12 @@ def test_soft_targets_are_refused_where_boundaries_are_needed(name):
         build_loss(name)(torch.zeros(1, 2, 4, 4), torch.full((1, 2, 4, 4), 0.5))
 
 
+@pytest.mark.parametrize("name", ["published:mIoU", "published:BF1", "ce"])
+def test_a_multilabel_batch_without_images_has_a_finite_loss(name):
+    z = torch.zeros(0, 2, 4, 4, requires_grad=True)
+    assert build_loss(name, mode="multilabel")(z, torch.zeros(0, 2, 4, 4)).isfinite()
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_multilabel_loss_of_logits_that_are_not_finite_is_nan(bad):
     z = torch.zeros(1, 2, 4, 4)

@@ -98,7 +98,7 @@ class FormulaLoss(Loss):
     def of_channels(self, logits: Tensor, channels: Tensor) -> Tensor:
         """Return the losses of the channels (C,) of a multilabel batch; on a CPU, all by one kernel."""
         region = self.form is not None and not self.form.in_band and not self.void_seen
-        if not region or not eager_on_cpu(logits) or not eager_on_cpu(channels):
+        if not region or not len(logits) or not eager_on_cpu(logits) or not eager_on_cpu(channels):
             return super().of_channels(logits, channels)
         self._follow(logits)
         if channels.is_floating_point() and bool(((small := channels.to(torch.uint8)) == channels).all()):

@@ -224,7 +224,7 @@ class LovaszLoss(_HandMade):
         p = logits.softmax(1)
         p = p[:, numbers] if labels.eager else p
         weights = self.weights_of(classes)
-        weights = torch.ones_like(p[0, :, 0, 0]) if weights is None else weights.to(p)[numbers]
+        weights = p.new_ones(len(numbers)) if weights is None else weights.to(p)[numbers]
         slopes, constant, present = _lovasz_slopes(p.detach(), known, numbers, classes, weights.detach())
         return ((p * slopes).sum() + constant) / torch.where(present > 0, present, 1.0)
 
