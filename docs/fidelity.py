@@ -147,7 +147,7 @@ def _rows() -> list[Row]:
             said("polynomial, power 0.9, to 0.0001", _SCHEDULE),
             lambda t: t.schedule,
         ),
-        proxy("weight decay", said("0.0005", _A), said("0.0005", _SCHEDULE), lambda t: t.of("weight_decay")),
+        proxy("weight decay", said("0.0005", _A), said("0.0005", _SCHEDULE), lambda t: t.weight_decay),
         proxy("a loss's sums are over", None, said("32 images", _PPO), lambda t: t.sums),
         proxy("precision", None, said("float32", _SEARCH), lambda t: t.precision, _TF32),
         Row(
@@ -221,7 +221,7 @@ def _rows() -> list[Row]:
             said("polynomial, power 0.9, to 0.0001", _SCHEDULE),
             lambda t: t.schedule,
         ),
-        voc("weight decay", said("4e-05", _V3), said("0.0005", _SCHEDULE), lambda t: t.of("weight_decay")),
+        voc("weight decay", said("4e-05", _V3), said("0.0005", _SCHEDULE), lambda t: t.weight_decay),
         voc(
             "a loss's sums are over",
             None,
@@ -257,7 +257,7 @@ def _rows() -> list[Row]:
             "optimiser", said("SGD, momentum 0.9, lr 0.007, heads x1", _V3), None, lambda t: t.optimiser, _MMSEG
         ),
         cityscapes("schedule", said("polynomial, power 0.9, to 0", _V3), None, lambda t: t.schedule, _MMSEG),
-        cityscapes("weight decay", said("4e-05", _V3), None, lambda t: t.of("weight_decay"), _MMSEG),
+        cityscapes("weight decay", said("4e-05", _V3), None, lambda t: t.weight_decay, _MMSEG),
         cityscapes("a loss's sums are over", None, None, lambda t: t.sums, _MMSEG),
         Row(
             "retraining, Cityscapes",

@@ -126,13 +126,27 @@ class Trained:
     def optimiser(self) -> str:
         """The optimiser, with its rates."""
         s = self.training
-        clip = "" if s.clip_gradient is None else f", gradients up to {s.clip_gradient:g}"
-        return f"SGD, momentum {s.momentum:g}, lr {s.lr:g}, heads x{s.head_lr:g}{clip}"
+        moments = f"momentum {s.momentum:g}" if s.optimiser == "sgd" else "betas {:g}, {:g}".format(*s.betas)
+        others = {
+            f"gradients up to {s.clip_gradient}": s.clip_gradient is not None,
+            "encoder frozen": s.freeze_encoder,
+            "batch norms frozen": s.freeze_batch_norm,
+            f"weights averaged by {s.ema}": s.ema is not None,
+        }
+        rates = f"{s.optimiser.upper()}, {moments}, lr {s.lr:g}, heads x{s.head_lr:g}"
+        return ", ".join([rates, *(text for text, there in others.items() if there)])
 
     @property
     def schedule(self) -> str:
         """The decay of the learning rate."""
-        return f"polynomial, power {self.training.power:g}, to {self.training.min_lr:g}"
+        s = self.training
+        form = f"polynomial, power {s.power:g}" if s.schedule == "poly" else "cosine"
+        return f"{form}, to {s.min_lr:g}" + (f", after {s.warmup} steps of warm-up" if s.warmup else "")
+
+    @property
+    def weight_decay(self) -> str:
+        """The weight decay, and of which weights."""
+        return f"{self.training.weight_decay:g}" + ("" if self.training.decay_norms else ", not of norms and biases")
 
     @property
     def scale(self) -> str:
@@ -149,6 +163,8 @@ class Trained:
     def augmentation(self) -> str:
         """What else is done to a crop."""
         s = self.training
+        if s.augmentation is not None:
+            return s.augmentation
         photometric = "photometric distortion" if s.photometric else "colours kept"
         return f"one class at most {s.max_share:.0%}, flip {s.flip:g}, {photometric}"
 

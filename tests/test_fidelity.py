@@ -68,13 +68,21 @@ OTHERS = {
     "max_share": 0.5,
     "flip": 0.1,
     "photometric": False,
+    "augmentation": "my_pipelines:make",
     "test_scale": "original",
+    "optimiser": "adamw",
     "lr": 0.5,
+    "schedule": "cosine",
+    "warmup": 10,
     "min_lr": 0.01,
     "power": 0.5,
     "momentum": 0.1,
     "weight_decay": 0.1,
+    "decay_norms": False,
     "head_lr": 2.0,
+    "freeze_encoder": True,
+    "freeze_batch_norm": True,
+    "ema": 0.99,
     "aux_weight": 0.1,
     "loss_batch": 4,
     "clip_gradient": 1.0,
@@ -86,13 +94,14 @@ MACHINE = {"threads", "accumulate", "device", "loaders", "channels_last", "compi
 
 def test_the_table_tells_of_every_setting_of_a_training():
     """Read from the code: whatever is changed in the config changes a value of the table."""
-    assert set(OTHERS) | MACHINE == set(Training.model_fields)
+    assert set(OTHERS) | MACHINE | {"betas"} == set(Training.model_fields)
     before = retrained()
     assert before == [
         here["release"] for row, here in zip(ROWS, HERE, strict=True) if row.part in ("retraining, VOC", "evaluation")
     ]
     for key, value in OTHERS.items():
         assert retrained(**{key: copy.copy(value)}) != before, key
+    assert retrained(optimiser="adamw", betas=[0.5, 0.9]) != retrained(optimiser="adamw")  # SGD has none
 
 
 def test_other_networks_conventions_and_losses_change_the_table():

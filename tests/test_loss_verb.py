@@ -180,7 +180,7 @@ def test_a_loss_is_drawn(tmp_path):
         (["show", "mIoU", "--out", "a.gif"], "--out: found a.gif; expected a name that ends in .png or .svg or .pdf"),
         (["export", "mIoU", "--out", "a.txt"], "--out: found a.txt; expected a name that ends in .py or .json"),
         (["export", "mIoU + BF1", "--out", "a.json"], "is a sum"),
-        (["export", "mIoU", "--out", "file/a.py"], "file/a.py: cannot be written"),
+        (["export", "mIoU", "--out", "file/a.py"], "file/a.py: a file is in the place of a folder"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(arguments, message, tmp_path, monkeypatch, capsys):

@@ -252,7 +252,7 @@ def test_the_models_answer_is_always_rescored(tmp_path: Path) -> None:
     assert proposals.trials[-1].theta == list(modelled.theta)
     assert len(proposals.trials) <= search.most_rescored
     best = proposals.trials[-1].number
-    scores = [TrialScore(number=t.number, metric="mIoU", score=t.number == best) for t in proposals.trials]
+    scores = [TrialScore(number=t.number, metric="mIoU", score=float(t.number == best)) for t in proposals.trials]
     assert selected(search, history, record(proposals, scores)).origin == modelled.origin
 
 
