@@ -198,10 +198,10 @@ def parse(model: type[Model], content: Any, where: str | os.PathLike[str] = "") 
         return model.model_validate(dict(content))
     except ValidationError as error:
         with located(where) if where else nullcontext():
-            raise _in_words(model, error) from None
+            raise _of_validation(model, error) from None
 
 
-def _in_words(model: type[BaseModel], error: ValidationError) -> InputError:
+def _of_validation(model: type[BaseModel], error: ValidationError) -> InputError:
     """Return pydantic's errors as one InputError: an unknown key, which may explain the others, or the first."""
     problems = error.errors()
     first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])

@@ -25,7 +25,7 @@ from autoseg.files import fingerprint, read_json, write_json
 from autoseg.search.guided import guided_policy
 from autoseg.search.ppo2 import (
     PRESETS,
-    REACH,
+    REACH_OF_MEAN,
     Settings,
     answer_of,
     best_step,
@@ -143,7 +143,7 @@ def cached_run(method: str, name: str, dimensions: int, seed: int, budget: int) 
         settings = {"default": asdict(Settings()), "presets": PRESETS}
         options = METHODS[method][0].keywords
         if Settings.preset(options["preset"], **{k: v for k, v in options.items() if k != "preset"}).bounds != (0, 1):
-            settings["reach"] = REACH
+            settings["reach"] = REACH_OF_MEAN
     key = {"version": VERSION, "method": method, "settings": settings, "of": [name, dimensions, seed, budget]}
     label = f"{method}-{name}".replace(" ", "-").replace("/", "over").replace(",", "").replace("@", "-at-")
     path = CACHE / f"{label}-{dimensions}-{seed}-{budget}.json"

@@ -24,7 +24,7 @@ from scipy.stats import truncnorm
 from autoseg.errors import InputError
 from autoseg.search.ppo2 import (
     PRESETS,
-    REACH,
+    REACH_OF_MEAN,
     Adam,
     Policy,
     Settings,
@@ -201,7 +201,7 @@ def test_an_answer_comes_near_the_edge_and_mu_stays_in_range_where_it_is_the_ans
             assert policy.mu.tolist() == [0, 1]
         else:
             assert np.abs(expectation(policy.mu, settings.sigma) - edge).max() < nearest
-            assert np.all(np.abs(policy.mu - 0.5) <= 0.5 + REACH * settings.sigma)
+            assert np.all(np.abs(policy.mu - 0.5) <= 0.5 + REACH_OF_MEAN * settings.sigma)
 
 
 def test_huge_scores_update_as_small_ones_do() -> None:
@@ -235,7 +235,7 @@ def test_the_update_ignores_order_offset_and_stays_in_range(seed: int, clip: flo
     mu = np.where(np.arange(4) < edge, 1.0, rng.random(4))
     thetas, scores = rng.random((8, 4)), rng.normal(size=8)
     new = update(mu, thetas, scores, clip=clip, updates=10)
-    assert np.all((new >= -REACH * 0.2) & (new <= 1 + REACH * 0.2))
+    assert np.all((new >= -REACH_OF_MEAN * 0.2) & (new <= 1 + REACH_OF_MEAN * 0.2))
     in_range = update(mu, thetas, scores, clip=clip, updates=10, answer="mu")
     assert np.all((in_range >= 0) & (in_range <= 1))
     assert update(mu, thetas[::-1], scores[::-1], clip=clip, updates=10) == pytest.approx(new, abs=1e-9)

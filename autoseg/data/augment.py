@@ -129,7 +129,7 @@ class PhotometricDistortion(A.ImageOnlyTransform):
         return img if gain_first or gain == 1 else cv2.LUT(img, _table(_LEVELS * gain))
 
 
-class Pipeline:
+class Augmenter:
     """An albumentations pipeline as a function of (image, mask, seed) alone; its crops are no larger than `crop`."""
 
     def __init__(self, compose: A.Compose, crop: tuple[int, int]) -> None:
@@ -143,7 +143,7 @@ class Pipeline:
         return done["image"], done["mask"]
 
 
-class Augmentation(Pipeline):
+class Augmentation(Augmenter):
     """The augmentation of a training sample: `ScaledCrop` with its options, flip, photometric distortion.
 
     The paper's proxy task is `Augmentation(short_side=128, crop=(128, 128))` on the cache, the release's retraining on

@@ -131,7 +131,7 @@ def leaked(splits: dict[str, list[IndexEntry]]) -> set[str]:
     }
 
 
-def check_whole(source: Source, splits: dict[str, list[IndexEntry]]) -> Iterator[Problem]:
+def check_whole_set(source: Source, splits: dict[str, list[IndexEntry]]) -> Iterator[Problem]:
     """Yield the problems of the set as a whole: empty splits, copies, classes that no pixel has."""
     for split in ("train", "val"):
         if not splits.get(split) and not errors(source.problems):  # those say why
@@ -183,7 +183,7 @@ def check(source: Source, threads: int = 1) -> list[Problem]:
         problems += found
         if entry is not None:
             splits[sample.split].append(entry)
-    return problems + list(check_whole(source, splits))
+    return problems + list(check_whole_set(source, splits))
 
 
 def check_prepared(data: Prepared, threads: int = 1) -> list[Problem]:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from autoseg.data.augment import CenterView, Pipeline, WholeView, normalize, pad
+from autoseg.data.augment import Augmenter, CenterView, WholeView, normalize, pad
 from autoseg.data.reading import Array
 from autoseg.errors import InputError
 
@@ -104,7 +104,7 @@ class Loader(DataLoader[Any]):
 def train_loader(
     read: Read,
     ids: Sequence[str],
-    augmentation: Pipeline,
+    augmentation: Augmenter,
     *,
     batch_size: int,
     seed: int,
@@ -143,7 +143,7 @@ def eval_loader(
     return Loader(samples, batch_size=batch_size, shuffle=False, **_common(loaders))
 
 
-def _augmented(read: Read, ids: list[str], augmentation: Pipeline, seed: int, key: Key) -> tuple[Array, Array]:
+def _augmented(read: Read, ids: list[str], augmentation: Augmenter, seed: int, key: Key) -> tuple[Array, Array]:
     epoch, index = key
     return augmentation(*read(ids[index]), sample_seed(seed, epoch, index))
 

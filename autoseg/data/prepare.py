@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoseg.data.cache import cache_paths, cached_size, shrink
-from autoseg.data.check import check_whole, decode, in_parallel, leaked, survey
+from autoseg.data.check import check_whole_set, decode, in_parallel, leaked, survey
 from autoseg.data.model import CacheLayout, Index, IndexEntry, Slot, SourcePaths
 from autoseg.data.prepared import Prepared
 from autoseg.data.reading import sha256
@@ -208,7 +208,7 @@ def _run(
     copied = leaked(splits) if leave_out_copies else set()
     splits["train"] = [entry for entry in splits["train"] if entry.id not in copied]
     notes = [warning for sample in finished.values() for warning in sample.warnings]
-    problems = [*source.problems, *notes, *check_whole(source, splits)]
+    problems = [*source.problems, *notes, *check_whole_set(source, splits)]
     refuse(f"the data set '{source.dataset}'", problems)
     if copied:
         names = ", ".join(sorted(copied))

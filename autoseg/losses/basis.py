@@ -17,14 +17,14 @@ from autoseg.metrics.conventions import Conventions
 from autoseg.metrics.formula import Formula, Ops
 
 
-class Term(NamedTuple):
+class BasisFunction(NamedTuple):
     """A function of p: g(p), or mirrored g(1 - p), with g a curve by name; ONE and P have no curve."""
 
     curve: str | None
     mirrored: bool = False
 
 
-ONE, P = Term(None, False), Term(None, True)
+ONE, P = BasisFunction(None, False), BasisFunction(None, True)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LinearForm:
     """
 
     names: tuple[str, ...]
-    terms: tuple[tuple[Term, ...], tuple[Term, ...]]
+    terms: tuple[tuple[BasisFunction, ...], tuple[BasisFunction, ...]]
     coefficients: tuple[tuple[tuple[float, ...], ...], ...]
     in_band: bool
 
@@ -49,7 +49,7 @@ class LinearForm:
         """The number of terms, ONE and P included, that are enough for both y."""
         return max(len(terms) for terms in self.terms)
 
-    def curves(self, y: int) -> tuple[Term, ...]:
+    def curves(self, y: int) -> tuple[BasisFunction, ...]:
         """Return the terms with a curve."""
         return self.terms[y][2:]
 
@@ -65,7 +65,7 @@ class LinearForm:
         column = [coefficients[name] for coefficients in self.coefficients[y]]
         return column + [0.0] * (self.width - len(column))
 
-    def needs(self, y: int, term: Term) -> bool:
+    def needs(self, y: int, term: BasisFunction) -> bool:
         """Return whether a sum depends on this term where the target is y."""
         return term in self.terms[y] and any(self.coefficients[y][self.terms[y].index(term)])
 
@@ -86,8 +86,10 @@ def linear_form(
 
     >>> from autoseg.metrics import formula
     >>> form = linear_form(formula.mIoU, formula.mIoU.layout().operands, {"AND": (0, 1), "OR": (0, 1)})
-    >>> form.names, form.curves(0), form.curves(1)
-    (('inter', 'union', 'target'), (Term(curve='OR', mirrored=False),), (Term(curve='AND', mirrored=False),))
+    >>> form.names
+    ('inter', 'union', 'target')
+    >>> form.curves(0), form.curves(1)
+    ((BasisFunction(curve='OR', mirrored=False),), (BasisFunction(curve='AND', mirrored=False),))
     """
     y_hat, y = _Map({P: 1.0}, {P: 1.0}), _Map({}, {ONE: 1.0})
     try:
@@ -105,7 +107,7 @@ def linear_form(
     return LinearForm(tuple(maps), (terms[0], terms[1]), coefficients, bands.pop())
 
 
-def curve_of(term: Term, curves: Mapping[str, Curve]) -> Curve:
+def curve_of(term: BasisFunction, curves: Mapping[str, Curve]) -> Curve:
     """Return the function of p that a term stands for; the curve mirrored is h(p) = g(1 - p)."""
     assert term.curve is not None
     curve = curves[term.curve]
@@ -130,7 +132,9 @@ class _Map:
 
     __array_ufunc__ = None  # numpy's numbers leave the arithmetic to this class
 
-    def __init__(self, at_0: Mapping[Term, float], at_1: Mapping[Term, float], in_band: bool = False) -> None:
+    def __init__(
+        self, at_0: Mapping[BasisFunction, float], at_1: Mapping[BasisFunction, float], in_band: bool = False
+    ) -> None:
         self.at = [{term: c for term, c in at.items() if c} for at in (at_0, at_1)]
         self.in_band = in_band
 
@@ -194,11 +198,11 @@ class _LinearOps(Ops):
         if x.in_band:  # g(0) need not be 0
             raise _NotLinearError
         start, end = self.ends[curve]
-        known: dict[frozenset[tuple[Term, float]], dict[Term, float]] = {
+        known: dict[frozenset[tuple[BasisFunction, float]], dict[BasisFunction, float]] = {
             frozenset(): {ONE: start},
             frozenset({(ONE, 1.0)}): {ONE: end},
-            frozenset({(P, 1.0)}): {Term(curve): 1.0},
-            frozenset({(ONE, 1.0), (P, -1.0)}): {Term(curve, mirrored=True): 1.0},
+            frozenset({(P, 1.0)}): {BasisFunction(curve): 1.0},
+            frozenset({(ONE, 1.0), (P, -1.0)}): {BasisFunction(curve, mirrored=True): 1.0},
         }
         found = [known.get(frozenset(at.items())) for at in x.at]
         if found[0] is None or found[1] is None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from autoseg.errors import InputError
 from autoseg.losses.kernels.device import eager_on_cpu
 from autoseg.losses.labels import NO_VOID, Labels
-from autoseg.metrics.targets import LABELS, call_that_works, check_whole, stripped
+from autoseg.metrics.targets import LABELS, call_that_works, check_whole_numbers, stripped
 
 Mode = Literal["binary", "multiclass", "multilabel"]
 
@@ -74,7 +74,7 @@ def label_maps(target: Tensor, shape: tuple[int, ...]) -> Tensor:
         return labels
     floats, labels = labels, labels.long()
     if eager_on_cpu(floats):
-        check_whole(floats, labels, "target")
+        check_whole_numbers(floats, labels, "target")
         return labels
     return torch.where(floats == labels, labels, NO_VOID)
 

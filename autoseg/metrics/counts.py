@@ -18,9 +18,9 @@ from torch import Tensor
 
 from autoseg.errors import InputError, whole_number
 from autoseg.metrics.conventions import Conventions
-from autoseg.metrics.targets import LABELS, check_whole, stripped
+from autoseg.metrics.targets import LABELS, check_whole_numbers, stripped
 
-Labels = Any  # numpy array, torch tensor, or what numpy turns into one
+LabelMap = Any  # numpy array, torch tensor, or what numpy turns into one
 Counts = dict[str, Tensor]
 IgnoreIndex = int | None | Literal["auto"]
 BITS = 32  # classes dilated at once
@@ -30,7 +30,7 @@ USUAL_VOID = 255  # what "auto" takes for void
 # ---- Label maps ----------------------------------------------------------------------------------------------------
 
 
-def label_map(labels: Labels, num_classes: int, ignore_index: int | None, what: str, dims: int = 2) -> Tensor:
+def label_map(labels: LabelMap, num_classes: int, ignore_index: int | None, what: str, dims: int = 2) -> Tensor:
     """Check a label map and return it as (N, H, W), in the smallest type, with `num_classes` for void.
 
     It may be (H, W), (N, H, W) or (N, 1, H, W), of whole numbers of any type; with 3 `dims` it has a D before the H.
@@ -50,7 +50,7 @@ def label_map(labels: Labels, num_classes: int, ignore_index: int | None, what: 
         labels = labels.squeeze(1)
     if labels.is_floating_point():
         floats, labels = labels, labels.long()
-        check_whole(floats, labels, what)
+        check_whole_numbers(floats, labels, what)
     if labels.ndim not in (dims, dims + 1) or 0 in labels.shape[-dims:]:
         cure = f"give `{what}.argmax(1)` of scores or one-hot maps" if labels.ndim == dims + 2 else ""
         expected = "(H, W) or (N, H, W)" if dims == 2 else "(D, H, W) or (N, D, H, W)"

@@ -17,7 +17,7 @@ from autoseg.metrics.conventions import Absent, Conventions, named_conventions
 from autoseg.metrics.counts import (
     Counts,
     IgnoreIndex,
-    Labels,
+    LabelMap,
     check_ignore_index,
     check_void_is_no_class,
     check_void_is_no_foreground,
@@ -145,7 +145,7 @@ class SegmentationMetrics(nn.Module):
         """The counts of the six metrics, by name."""
         return _of(self._states(), "")
 
-    def update(self, pred: Labels, target: Labels) -> None:
+    def update(self, pred: LabelMap, target: LabelMap) -> None:
         """Count a pair of label maps, (H, W) or (N, H, W), numpy or torch, on any device.
 
         Raises:
@@ -153,13 +153,13 @@ class SegmentationMetrics(nn.Module):
         """
         self._add(self._count(*self._checked(pred, target)))
 
-    def forward(self, pred: Labels, target: Labels) -> dict[str, float]:
+    def forward(self, pred: LabelMap, target: LabelMap) -> dict[str, float]:
         """Count a pair of label maps, and return the scores of this pair alone."""
         states = self._count(*self._checked(pred, target))
         self._add(states)
         return self._scores(states)
 
-    def _checked(self, pred: Labels, target: Labels) -> tuple[Tensor, Tensor]:
+    def _checked(self, pred: LabelMap, target: LabelMap) -> tuple[Tensor, Tensor]:
         dims = 3 if self.volumes else 2
         target = label_map(target, self.num_classes, self.ignore_index, "target", dims)
         if self.guarded and self.num_classes == 2:

@@ -23,7 +23,7 @@ def stripped(x: Tensor) -> Tensor:
     return x.as_subclass(Tensor)
 
 
-def check_whole(floats: Tensor, labels: Tensor, where: str) -> None:
+def check_whole_numbers(floats: Tensor, labels: Tensor, where: str) -> None:
     """Refuse floats that are not the whole numbers `labels`."""
     if not bool((floats == labels).all()):
         found = floats[floats != labels].flatten()[0].item()

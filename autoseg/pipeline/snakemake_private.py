@@ -1,7 +1,8 @@
 """What the Snakefile uses of Snakemake beside its documented interface: one function for each, with the reason.
 
 Nothing is imported from Snakemake; each function is given the Snakefile's `workflow` or a job of it.
-tests/test_snakemake_private.py runs them all in the installed Snakemake, and fails when it has changed.
+tests/test_snakemake_private.py runs them all in the installed Snakemake, and fails when it has changed. What is changed
+in the SLURM executor is in `autoseg.pipeline.patience`.
 """
 
 from __future__ import annotations

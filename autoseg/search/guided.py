@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from autoseg.search.model import DIGITS, Model, fit, region
 from autoseg.search.ppo2 import Array, Policy, Settings, propose
 
-CAUTION = 1.0
+CAUTION_OF_MOVES = 1.0
 """As `model.CAUTION`, for the moves of the mean: more, as the next step's trials are around it."""
 
 CANDIDATES = 400
@@ -26,7 +26,7 @@ def moved(settings: Settings, mu: ArrayLike, thetas: ArrayLike, scores: ArrayLik
     """Return the next mean, the best point near mu by the model of all trials so far, and the model."""
     model = fit(thetas, scores, mu, settings.sigma)
     box = region(model.centre, settings.sigma, settings.family == "truncated")
-    return np.round(model.best(*box, CAUTION), DIGITS), model
+    return np.round(model.best(*box, CAUTION_OF_MOVES), DIGITS), model
 
 
 def chosen(settings: Settings, model: Model, mu: Array, seed: int, step: int) -> Array:

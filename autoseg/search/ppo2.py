@@ -19,7 +19,7 @@ from scipy.special import ndtr, ndtri
 from autoseg.errors import InputError, unknown, whole_number
 
 Array = NDArray[np.float64]
-REACH = 4.0
+REACH_OF_MEAN = 4.0
 """How many sigmas beyond [0, 1] mu may go where it is only the parent's mean: at the bound the policy's expectation is
 .23 sigma from the edge; with mu in [0, 1] it could never come nearer than .8 sigma."""
 
@@ -129,10 +129,10 @@ class Settings:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Where mu may go: within [0, 1] if mu itself is a trial or the answer, else up to `REACH` sigmas beyond."""
+        """Where mu may go: [0, 1] if mu itself is a trial or the answer, else up to `REACH_OF_MEAN` sigmas beyond."""
         if self.family == "normal":
             return -math.inf, math.inf
-        beyond = 0.0 if "mu" in (self.answer, self.baseline) else REACH * self.sigma
+        beyond = 0.0 if "mu" in (self.answer, self.baseline) else REACH_OF_MEAN * self.sigma
         return -beyond, 1 + beyond
 
 
@@ -151,7 +151,7 @@ def _density(x: Array) -> Array:
 def _slope_of_log_mass(mu: Array, sigma: float) -> tuple[Array, Array]:
     """Return Z, the parent normal's mass on [0, 1], and d log Z / d mu.
 
-    With mu at most `REACH` sigmas beyond [0, 1] the tails never swallow the mass, so Z keeps eleven digits.
+    With mu at most `REACH_OF_MEAN` sigmas beyond [0, 1] the tails never swallow the mass, so Z keeps eleven digits.
     """
     low, high = -mu / sigma, (1 - mu) / sigma
     mass = ndtr(high) - ndtr(low)

@@ -249,8 +249,9 @@ class PPO2Sampler(BaseSampler):
         """Warn of a complete trial that is of no use, and let the independent sampler do its post-processing."""
         if state == TrialState.COMPLETE and (missing := self._box.missing(trial)):
             self._warn_once(
+                "missing",
                 f"trial {trial.number} did not suggest {', '.join(missing)} with the distribution of the search space, "
-                "so it takes part in no update of PPO2; such trials never finish a step."
+                "so it takes part in no update of PPO2; such trials never finish a step.",
             )
         if self._independent is not None:
             self._independent.after_trial(study, trial, state, values)
@@ -260,8 +261,8 @@ class PPO2Sampler(BaseSampler):
         if self._independent is not None:
             self._independent.reseed_rng()
 
-    def _warn_once(self, sentence: str) -> None:
-        if (kind := sentence.split(" ", 1)[0]) not in self._warned:
+    def _warn_once(self, kind: str, sentence: str) -> None:
+        if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(f"PPO2: {sentence}", stacklevel=3)
 
@@ -315,7 +316,7 @@ class PPO2Sampler(BaseSampler):
         seed = theirs.pop("seed", self.seed)
         if seed != self.seed:
             self._warn_once(
-                f"seed {self.seed}, but the study began with {seed}: new trials differ from an exact resume."
+                "seed", f"seed {self.seed}, but the study began with {seed}: new trials differ from an exact resume."
             )
         if not theirs and write:
             set_attribute(study, SETTINGS, {**mine, "seed": self.seed})

@@ -18,7 +18,7 @@ from autoseg.plugins import import_callable, source_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from autoseg.data.augment import Pipeline
+    from autoseg.data.augment import Augmenter
     from autoseg.training.settings import Training
 
 _FILES = (".yaml", ".yml", ".json")
@@ -43,7 +43,7 @@ def pipeline_identity(spec: str) -> dict[str, Any]:
         raise InputError(f"not readable ({error.strerror})", where=spec, expected=_EXPECTED) from None
 
 
-def make_augmentation(settings: Training) -> Pipeline:
+def make_augmentation(settings: Training) -> Augmenter:
     """Return the augmentation of a training."""
     from autoseg.data.augment import Augmentation
 
@@ -55,13 +55,13 @@ def make_augmentation(settings: Training) -> Pipeline:
     )
 
 
-def own_pipeline(spec: str, crop: tuple[int, int]) -> Pipeline:
+def own_pipeline(spec: str, crop: tuple[int, int]) -> Augmenter:
     """Return a user's pipeline, whose crops are checked."""
     import albumentations as A  # type: ignore[import-untyped]
 
-    from autoseg.data.augment import Pipeline
+    from autoseg.data.augment import Augmenter
 
-    class Own(Pipeline):
+    class Own(Augmenter):
         def __call__(self, image: np.ndarray, mask: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
             image, mask = super().__call__(image, mask, seed)
             _check(image, mask, self.crop, spec)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 TRITON = importlib.util.find_spec("triton") is not None
 
-MOST_CLASSES, MOST_PIECES = 1024, 16  # of the Triton kernels
+MOST_CLASSES, MOST_TRITON_PIECES = 1024, 16  # of the Triton kernels
 
 SUMMED = 1024  # pixels, at least, whose sums a program of the Triton kernels writes as one
 
@@ -42,7 +42,7 @@ def _new_enough(device: int | None) -> bool:
 
 def fused(logits: Tensor, tables: Tensor) -> bool:
     """Return whether the Triton kernels take these logits and curves."""
-    return has_triton(logits) and logits.shape[1] <= MOST_CLASSES and tables.shape[1] <= MOST_PIECES + 1
+    return has_triton(logits) and logits.shape[1] <= MOST_CLASSES and tables.shape[1] <= MOST_TRITON_PIECES + 1
 
 
 def tile(classes: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from autoseg.losses.basis import LinearForm, P, Term
+from autoseg.losses.basis import BasisFunction, LinearForm, P
 from autoseg.losses.curves import Curve, evaluate_piece
 from autoseg.losses.kernels.planes import (
     at_once,
@@ -42,7 +42,7 @@ class RegionKernel:
         logits: Tensor,
         labels: Tensor,
         form: LinearForm,
-        curves: Mapping[Term, Curve],
+        curves: Mapping[BasisFunction, Curve],
         void_seen: bool,
         with_gradient: bool,
     ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from autoseg.losses.basis import ONE, LinearForm, P, Term
+from autoseg.losses.basis import ONE, BasisFunction, LinearForm, P
 from autoseg.losses.curves import Curve, evaluate_piece
 
 PIXELS = 2**15  # worked on at once, so that they stay in the cache
@@ -31,7 +31,12 @@ class SigmoidKernel:
     """
 
     def __init__(
-        self, logits: Tensor, labels: Tensor, form: LinearForm, curves: Mapping[Term, Curve], with_gradient: bool
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        form: LinearForm,
+        curves: Mapping[BasisFunction, Curve],
+        with_gradient: bool,
     ) -> None:
         images, channels = logits.shape[:2]
         self.shape = logits.shape
@@ -48,7 +53,7 @@ class SigmoidKernel:
             self._count(plane, slice(first, first + PIXELS), curves)
         self.stats = self.stats.view(images, channels, *self.stats.shape[1:]).sum(0)
 
-    def _count(self, plane: int, some: slice, curves: Mapping[Term, Curve]) -> None:
+    def _count(self, plane: int, some: slice, curves: Mapping[BasisFunction, Curve]) -> None:
         z, of_1 = self.z[plane, some], self.ones[plane, some]
         sign = of_1 * 2 - 1
         valid = None if self.valid is None else self.valid[plane, some]
