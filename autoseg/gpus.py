@@ -37,8 +37,8 @@ def visible() -> list[str]:
         return list(models())
     names: dict[str, None] = {}
     for name in chosen.split(","):
-        if name.strip() in ("", "-1"):  # CUDA ignores what follows
-            break
+        if not name.strip().isdecimal() and not name.strip().startswith(("GPU-", "MIG-")):
+            break  # CUDA ignores what follows a -1 or a word, such as SLURM's NoDevFiles
         names[name.strip()] = None
     return list(names)
 

@@ -62,7 +62,7 @@ def runs(seed: int) -> dict[str, dict[str, float]]:
                 proxy = ProxyTask(
                     Task(data=str(_data(Path(place), seed)), network=NETWORK, training=Training(**settings))
                 )
-                diverged = proxy.train(build_loss(loss)).diverged
+                diverged = proxy.train(build_loss(loss, ignore_index=proxy.data.ignore_index)).diverged
                 write_json(path, {"loss": name, "seed": seed, "diverged": diverged, "scores": proxy.score()})
             found[name] = {metric: 100 * value for metric, value in read_json(path)["scores"].items()}
     return found

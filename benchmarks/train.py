@@ -76,7 +76,7 @@ def steps(proxy: ProxyTask) -> tuple[list[float], list[float]]:
     moment = time.process_time()
     train(
         proxy.trained,
-        SurrogateLoss.published("mIoU"),
+        SurrogateLoss.published("mIoU", ignore_index=proxy.data.ignore_index),
         lambda start: proxy.batches(proxy.cache.read, proxy.split.train, start),
         proxy.settings,
         device=proxy.device,
@@ -96,7 +96,7 @@ def measure_peak(kind: str, folder: str) -> float:
     """Make two steps and return this process's greatest resident memory so far, in MB."""
     proxy = ProxyTask(task(Path(folder), 2))
     if kind == "whole":
-        proxy.train(SurrogateLoss.published("mIoU"))
+        proxy.train(SurrogateLoss.published("mIoU", ignore_index=proxy.data.ignore_index))
     else:
         bare = BareStep(proxy, proxy.trained)
         bare()

@@ -101,7 +101,17 @@ def job():
 
 @pytest.mark.parametrize(
     ("variable", "names"),
-    [("2,3", ["2", "3"]), ("", []), ("-1", []), ("0,-1,1", ["0"]), ("GPU-ab, 1", ["GPU-ab", "1"])],
+    [
+        ("2,3", ["2", "3"]),
+        ("", []),
+        ("-1", []),
+        ("0,-1,1", ["0"]),
+        ("GPU-ab, 1", ["GPU-ab", "1"]),
+        ("MIG-ab,MIG-cd", ["MIG-ab", "MIG-cd"]),
+        ("NoDevFiles", []),  # SLURM's word in a job without GPUs
+        ("0,none,1", ["0"]),
+        ("0,0", ["0"]),
+    ],
 )
 def test_the_gpus_that_a_user_leaves_visible_are_those_that_are_used(monkeypatch, variable, names):
     monkeypatch.setenv(gpus.VISIBLE, variable)

@@ -83,6 +83,22 @@ def test_one_compilation_serves_every_theta(metric, family, layout):
         assert_same(found, value_and_gradient(loss, logits, target))
 
 
+@pytest.mark.parametrize("metric", ["BIoU", "mIoU"])
+@torch._dynamo.config.patch(error_on_recompile=True)
+def test_a_formula_as_it_is_written_is_one_graph_for_every_theta(metric):
+    """BIoU of volumes and mIoU of soft targets have a linear form, but do not run on its kernels."""
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(2, 4, 3, 9, 11, generator=generator)
+    target = torch.randint(0, 4, (2, 3, 9, 11), generator=generator)
+    if metric == "mIoU":
+        target = torch.rand(logits.shape, generator=generator).softmax(1)
+    call = compiled(lambda loss, logits, target: loss(logits, target))
+    for seed in range(3):
+        loss = SurrogateLoss(metric, theta=np.random.default_rng(seed).uniform(0.1, 0.9, 12).tolist())
+        found = value_and_gradient(lambda x, y, loss=loss: call(loss, x, y), logits, target)
+        assert_same(found, value_and_gradient(loss, logits, target))
+
+
 def test_a_step_with_two_heads_and_shared_labels_is_one_graph():
     loss = build_loss("published:mIoU + published:BIoU")
 

@@ -50,6 +50,7 @@ class FormulaLoss(Loss):
     """
 
     tables: Tensor
+    curve_tables: Tensor
     coefficients: Tensor
 
     def __init__(
@@ -75,8 +76,9 @@ class FormulaLoss(Loss):
         used = [self.shapes[term] for term in terms] if self.form else curves.values()
         rows = self.form.matrix() if self.form else torch.eye(4)[[0, 1, 2, 3, 3]].tolist()
         # What depends on theta is a tensor, so that code compiled for one theta serves all.
-        tables = torch.tensor([table(curve, pieces) for curve in used], dtype=torch.float64)
-        self.register_buffer("tables", tables.view(len(tables), pieces + 1, ROW), persistent=False)
+        for name, shapes in (("tables", used), ("curve_tables", curves.values())):
+            tables = torch.tensor([table(curve, pieces) for curve in shapes], dtype=torch.float64)
+            self.register_buffer(name, tables.view(len(tables), pieces + 1, ROW), persistent=False)
         self.register_buffer("coefficients", torch.tensor(rows, dtype=torch.float64), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FormulaLoss:
@@ -140,8 +142,9 @@ class FormulaLoss(Loss):
     def _loss_of_maps(self, logits: Tensor, y: Tensor, valid: Tensor, eager: bool) -> Tensor:
         """Return the loss of a target as maps (N, C, ...), where `valid` is 1."""
         shaped: Mapping[str, Any] = self.curves
-        if not eager and self.form is None:
-            shaped = {name: functools.partial(_shaped, rows) for name, rows in zip(shaped, self.tables, strict=True)}
+        if not eager:
+            rows = zip(shaped, self.curve_tables, strict=True)
+            shaped = {name: functools.partial(_shaped, row) for name, row in rows}
         sums = self.formula.sum_maps(logits.softmax(1), y, valid, self.conventions, self._pairs(shaped))
         present = sums["target"] if "target" in sums else y.flatten(2).sum((0, 2))
         return self._loss(sums, torch.stack([*sums.values(), present]).double())
