@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from autoseg.errors import InputError
 from autoseg.losses.build import build_loss
+from autoseg.losses.export import as_python
 from autoseg.losses.labels import Labels
 from autoseg.losses.names import HAND_MADE
 from autoseg.losses.surrogate import Surrogate
@@ -171,3 +172,12 @@ def test_a_curve_keeps_no_tensor_of_a_mode_that_has_ended():
 def test_compiled_code_does_not_excuse_logits_and_labels_that_do_not_fit():
     with pytest.raises(InputError, match="target: has shape"):
         build_loss("published:mIoU")(torch.zeros(1, 2, 4, 4), torch.zeros(1, 4, 5, dtype=torch.long))
+
+
+@pytest.mark.parametrize("spec", ["published:mIoU", "published:BF1", "published:mIoU + 0.5 * published:BIoU"])
+def test_an_exported_loss_compiles_into_one_graph_with_the_same_numbers(spec):
+    module: dict = {"__name__": "my_loss"}
+    exec(as_python(spec), module)
+    loss = module["Loss"](ignore_index=255)
+    logits, target = batch((2, 5, 17, 23))
+    assert_same(value_and_gradient(compiled(loss), logits, target), value_and_gradient(loss, logits, target))

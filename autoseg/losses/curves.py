@@ -165,7 +165,8 @@ def library(y: Array) -> Any:
 
 def _affine(constant: float, factor: float, x: Array, out: Array | None = None) -> Array:
     """Return constant + factor x; torch needs one pass over memory for it, and `out` lends it that memory."""
-    if type(x).__name__ in ("Tensor", "Parameter"):  # no array of numpy, and none that torch traces code with
+    plain = type(x).__name__ in ("Tensor", "Parameter")  # no array of numpy, and none that torch traces code with
+    if plain and not library(x).compiler.is_compiling():
         return library(x).add(_constant(constant, x.dtype, x.device), x, alpha=factor, out=out)
     return constant + factor * x
 
@@ -183,6 +184,10 @@ def _with_autograd(curve: Curve, y: Tensor) -> Tensor:
 
     if not y.is_floating_point():
         raise TypeError(f"a curve needs floats, but was given {y.dtype}")
+    if torch.compiler.is_compiling():  # a class that is made here cannot be traced; compiled, this costs no more
+        y = y.clamp(0, 1)
+        value, slope = curve.value_and_slope(y.detach())
+        return value + slope * (y - y.detach())
 
     class Evaluate(torch.autograd.Function):
         @staticmethod
