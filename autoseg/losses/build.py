@@ -57,7 +57,7 @@ class WeightedSumLoss(Loss):
 
 
 class MeanOfGroupsLoss(Loss):
-    """The mean of a loss over groups of so many images, as GPUs give it of which each has the loss of its own images.
+    """The mean of a loss over groups of so many images, as if each group were on a GPU of its own.
 
     A surrogate is no mean over images: its sums run over a group, and the number of images in it matters.
     """
