@@ -132,6 +132,15 @@ def unknown(kind: str, given: str, choices: Iterable[str], *, where: str = "") -
     return InputError(f"unknown {kind} '{given}'{hint}", where=where, expected=f"one of {', '.join(names)}")
 
 
+def first_line(error: BaseException) -> str:
+    """Return an error of somebody else's code in a line.
+
+    >>> first_line(KeyError("state"))
+    "KeyError: 'state'"
+    """
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
 @contextmanager
 def located(where: str | os.PathLike[str]) -> Iterator[None]:
     """Put a place around the place of an error that the block raises.

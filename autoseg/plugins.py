@@ -6,6 +6,7 @@ import ast
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +15,9 @@ from types import ModuleType
 from typing import Any
 
 from autoseg.errors import InputError
+
+_CALLABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_EXPECTED = "an installed module, or a file in this directory"
 
 VARIABLE = "AUTOSEG_PLUGINS"  # environment variable with the same meaning as --plugin
 
@@ -26,7 +30,7 @@ def import_module(module: str, where: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise InputError(str(error), where=where, expected="an installed module, or a file in this directory") from None
+        raise InputError(str(error), where=where, expected=_EXPECTED) from None
     except SyntaxError as error:
         raise InputError(f"not readable as Python ({error})", where=where) from None
 
@@ -34,6 +38,15 @@ def import_module(module: str, where: str) -> ModuleType:
 def _look_here() -> None:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+
+
+def names_callable(spec: str) -> bool:
+    """Return whether a text has the form `module:name`; nothing is imported.
+
+    >>> names_callable("my_networks.small:make"), names_callable("my_networks.small")
+    (True, False)
+    """
+    return _CALLABLE.fullmatch(spec) is not None
 
 
 def import_callable(spec: str, what: str) -> Callable[..., Any]:
@@ -67,8 +80,7 @@ def source_of(module: str, what: str) -> dict[str, str]:
     except (ImportError, ValueError):
         spec = None
     if spec is None:
-        expected = "an installed module, or a file in this directory"
-        raise InputError(f"No module named '{top}'", where=what, expected=expected)
+        raise InputError(f"No module named '{top}'", where=what, expected=_EXPECTED)
     places = spec.submodule_search_locations or [spec.origin or ""]
     folder = Path(next(iter(places))).parent
     installed = folder in {Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}

@@ -204,6 +204,14 @@ def test_a_sum_is_the_sum_of_its_terms(tmp_path):
     assert searched(logits, target) == parts[1]
 
 
+def test_published_surrogates_take_the_arguments_of_loaded_ones(tmp_path):
+    SurrogateLoss.published("BIoU").save(tmp_path / "surrogate.json")
+    loaded = SurrogateLoss.load(tmp_path / "surrogate.json", check_labels=True, sync=True, mode="binary")
+    published = SurrogateLoss.published("BIoU", check_labels=True, sync=True, mode="binary")
+    assert (published.check_labels, published.sync, published.mode) == (True, True, "binary")
+    assert (loaded.check_labels, loaded.sync, loaded.mode) == (True, True, "binary")
+
+
 def test_naive_is_the_surrogate_with_identity_curves():
     logits, target = batch()
     for metric in ("mIoU", "BF1"):

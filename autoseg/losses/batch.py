@@ -1,4 +1,4 @@
-"""What all losses have in common: modes, `autoseg.losses.targets` before all else, and sums over processes."""
+"""What all losses have in common: checks of logits and targets, modes, class weights, sums over processes."""
 
 from __future__ import annotations
 
@@ -52,9 +52,8 @@ class Loss(nn.Module):
     derive from them is made once.
     """
 
-    sees_neighbours = (
-        False  # whether the loss of a pixel depends on those around it, so that (D * H, W) is no (D, H, W)
-    )
+    # Whether the loss of a pixel depends on those around it. If not, a volume is computed as an image (D * H, W).
+    sees_neighbours = False
 
     def __init__(
         self,
@@ -128,7 +127,7 @@ class Loss(nn.Module):
                 self.to(logits.device)
 
     def _guard(self, value: Tensor, labels: Labels, classes: int) -> Tensor:
-        """Refuse labels of which nobody said whether 255 is void; on a GPU the loss is NaN then."""
+        """Refuse labels of 0 and 255 if nobody gave `ignore_index`: 255 may be the foreground. On a GPU, return NaN."""
         if not self.guarded:
             return value
         check_void_is_no_class(classes)

@@ -20,14 +20,17 @@ from autoseg.metrics.conventions import Conventions
 from autoseg.metrics.counts import IgnoreIndex
 
 
+def _as(loss: Loss) -> dict[str, Any]:
+    """Return the arguments with which a loss made of others reads the same targets as they do."""
+    void = "auto" if loss.guarded else loss.ignore_index
+    return {"ignore_index": void, "mode": loss.mode, "class_weights": loss.class_weights}
+
+
 class WeightedSumLoss(Loss):
     """A weighted sum of losses, such as the paper's "mIoU + BIoU"; what they derive from the labels is made once."""
 
     def __init__(self, terms: Sequence[tuple[float, Loss]]) -> None:
-        first = terms[0][1]
-        super().__init__(
-            "auto" if first.guarded else first.ignore_index, mode=first.mode, class_weights=first.class_weights
-        )
+        super().__init__(**_as(terms[0][1]))
         self.sees_neighbours = any(loss.sees_neighbours for _, loss in terms)
         self.weights = [float(weight) for weight, _ in terms]
         self.losses = nn.ModuleList([loss for _, loss in terms])
@@ -54,14 +57,13 @@ class WeightedSumLoss(Loss):
 
 
 class MeanOfGroupsLoss(Loss):
-    """The mean of a loss over groups of so many images, as GPUs give it of which each has the loss of its own images.
+    """The mean of a loss over groups of so many images, as if each group were on a GPU of its own.
 
     A surrogate is no mean over images: its sums run over a group, and the number of images in it matters.
     """
 
     def __init__(self, loss: Loss, images: int) -> None:
-        void: IgnoreIndex = "auto" if loss.guarded else loss.ignore_index
-        super().__init__(void, mode=loss.mode, class_weights=loss.class_weights)
+        super().__init__(**_as(loss))
         self.sees_neighbours = loss.sees_neighbours
         self.of_group, self.images = loss, images
 

@@ -154,6 +154,7 @@ class SurrogateLoss(FormulaLoss):
         mode: Mode | None = None,
         class_weights: Sequence[float] | None = None,
         sync: bool = False,
+        check_labels: bool = False,
         **changes: Any,
     ) -> SurrogateLoss:
         """Return a surrogate that the authors published; see `PUBLISHED` for the names.
@@ -170,6 +171,7 @@ class SurrogateLoss(FormulaLoss):
             mode=mode,
             class_weights=class_weights,
             sync=sync,
+            check_labels=check_labels,
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:

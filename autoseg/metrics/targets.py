@@ -13,7 +13,7 @@ LABELS = "integer class labels"
 
 
 def stripped(x: Tensor) -> Tensor:
-    """Return a tensor of a class that only carries notes, such as MONAI's MetaTensor, as a plain one; gradients flow.
+    """Return a plain tensor of one whose class only adds attributes, such as MONAI's MetaTensor; gradients flow.
 
     Classes that compute for themselves (DTensor, those of compilers) stay as they are.
     """

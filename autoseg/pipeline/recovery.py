@@ -26,8 +26,7 @@ from autoseg.pipeline.config import Pipeline
 from autoseg.pipeline.inputs import Inputs
 from autoseg.pipeline.layout import Layout, step_name
 from autoseg.search.records import ChunkScores, Proposals
-
-WEIGHTS = "weights.safetensors"
+from autoseg.training.scores import WEIGHTS_FILE
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def _in_run(layout: Layout, run: str, drawn: bool) -> Iterator[Damage]:
     """Yield the damage in a run. Weights may be deleted to save room once they are scored and drawn."""
     trained, scores = layout.trained(run), layout.scores(run)
     if os.path.exists(trained) and (drawn or not os.path.exists(scores)):
-        weights = str(Path(layout.run(run)) / WEIGHTS)
+        weights = str(Path(layout.run(run)) / WEIGHTS_FILE)
         for path, read in ((trained, read_json), (weights, _check_weights)):
             if problem := _problem(path, read):
                 yield Damage(path, problem, (trained,))

@@ -7,13 +7,12 @@ by (seed, epoch, image). Neither torch nor albumentations is loaded before one i
 
 from __future__ import annotations
 
-import re
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from autoseg.errors import InputError, Problem
+from autoseg.errors import InputError, Problem, first_line
 from autoseg.files import checksum, fingerprint, read_settings
-from autoseg.plugins import import_callable, source_of
+from autoseg.plugins import import_callable, names_callable, source_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,13 +21,12 @@ if TYPE_CHECKING:
     from autoseg.training.settings import Training
 
 _FILES = (".yaml", ".yml", ".json")
-_OWN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _EXPECTED = "a .yaml or .json file that albumentations saved, or module:callable"
 
 
 def check_augmentation(spec: str | None) -> None:
     """Refuse what can be no pipeline; nothing is read or loaded."""
-    if spec is not None and not spec.endswith(_FILES) and not _OWN.fullmatch(spec):
+    if spec is not None and not spec.endswith(_FILES) and not names_callable(spec):
         raise InputError(f"'{spec}'", where="augmentation", expected=_EXPECTED)
 
 
@@ -75,8 +73,8 @@ def own_pipeline(spec: str, crop: tuple[int, int]) -> Augmenter:
         try:
             found = A.from_dict(content)
         except Exception as error:  # a foreign file fails in many ways
-            reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-            raise InputError(f"no pipeline of albumentations ({reason})", where=where, expected=_EXPECTED) from None
+            what = f"no pipeline of albumentations ({first_line(error)})"
+            raise InputError(what, where=where, expected=_EXPECTED) from None
     if not isinstance(found, A.BasicTransform | A.BaseCompose):
         raise InputError(f"gives a {type(found).__name__}", where=where, expected="an albumentations.Compose")
     return Own(found if isinstance(found, A.Compose) else A.Compose([found]), crop)

@@ -15,7 +15,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from autoseg.errors import InputError, unknown
+from autoseg.errors import InputError, first_line, unknown
 from autoseg.training.encoders import resize
 
 EXPECTED = (
@@ -140,7 +140,7 @@ def smp_model(architecture: str, encoder: str, num_classes: int, options: Mappin
             what = unknown("encoder of smp", encoder, names).what
             raise InputError(what, where="network", expected="a name of smp's, or tu-<name in timm>") from None
         asked = f" with {', '.join(f'{key}={value!r}' for key, value in options.items())}" if options else ""
-        what = f"smp cannot build {architecture} on '{encoder}'{asked} ({_first_line(error)})"
+        what = f"smp cannot build {architecture} on '{encoder}'{asked} ({first_line(error)})"
         raise InputError(what, where="network", cure="change the name, or network_options") from None
 
 
@@ -152,7 +152,7 @@ def smp_imagenet(
     try:
         return _build(_architectures(_smp())[architecture], encoder, 1, options, weights).encoder.state_dict()  # type: ignore[union-attr]
     except Exception as error:  # the network fails in many ways, and not every encoder has such weights
-        what = f"the ImageNet weights of '{encoder}' cannot be fetched here ({_first_line(error)})"
+        what = f"the ImageNet weights of '{encoder}' cannot be fetched here ({first_line(error)})"
         raise InputError(what, where="weights", cure=cure) from None
 
 
@@ -221,8 +221,4 @@ def _signature(make: Callable[..., Any]) -> str:
 def described(error: BaseException) -> str:
     """Return an error of somebody else's code in a line: what it says, and where it was raised."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{_first_line(error)} ({last.filename}, line {last.lineno})"
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    return f"{first_line(error)} ({last.filename}, line {last.lineno})"

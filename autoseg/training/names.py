@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from autoseg.errors import InputError, unknown
 from autoseg.files import fingerprint
-from autoseg.plugins import source_of
+from autoseg.plugins import names_callable, source_of
 
 BUILT_IN = (
     *("deeplabv3plus-r50c", "deeplabv3plus-r101c", "pspnet-r101c", "hrnetv2-w48"),
@@ -32,7 +32,6 @@ WHAT = "one of this toolkit's, smp:<Architecture>/<encoder>, my_module:make, or 
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SMP = re.compile(r"smp:([A-Za-z0-9+]+)/([A-Za-z0-9._-]+)")
-_OWN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 _registered: dict[str, Callable[..., Any]] = {}
 
@@ -76,7 +75,7 @@ def kind_of(name: str) -> Literal["built-in", "registered", "smp", "own"]:
     if name.startswith("smp:"):
         what = "smp:<Architecture>/<encoder>, such as smp:FPN/mobilenet_v2 or smp:UPerNet/tu-convnext_tiny"
         raise InputError(f"'{name}'", where="network", expected=what)
-    if _OWN.fullmatch(name):
+    if names_callable(name):
         return "own"
     if ":" in name or "/" in name:
         raise InputError(f"'{name}'", where="network", expected=WHAT)

@@ -28,13 +28,11 @@ from autoseg.training.logs import JsonLines, Line, TensorBoard
 from autoseg.training.loop import Outcome, distributed, train
 from autoseg.training.names import network_identity
 from autoseg.training.networks import build_network
-from autoseg.training.scores import AboutRun, Scores
+from autoseg.training.scores import WEIGHTS_FILE, AboutRun, Scores
 from autoseg.training.settings import Task
 from autoseg.training.task import OpenTask
 from autoseg.training.weights import load_whole, read
 from autoseg.versions import TRAINING_VERSION
-
-WEIGHTS = "weights.safetensors"
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +104,7 @@ def train_run(
             iterations=outcome.iterations,
             test_scale=s.scored_at,
             diverged=outcome.diverged,
-            weights=checksum(out / WEIGHTS),
+            weights=checksum(out / WEIGHTS_FILE),
             fingerprint=run_fingerprint,
         )
 
@@ -149,7 +147,7 @@ def train_run(
         if rank:
             return None
         with writing(out):
-            save_weights(network, out / WEIGHTS, run_fingerprint, outcome)
+            save_weights(network, out / WEIGHTS_FILE, run_fingerprint, outcome)
             done = _write_trained(out, trained(outcome))
         checkpoint.remove()
         return done
@@ -310,12 +308,12 @@ def _finished(out: Path, run_fingerprint: str) -> Outcome | None:
     """Return how the training with this fingerprint ended, if its weights are here; `run.json` may be missing."""
     from safetensors import SafetensorError, safe_open
 
-    if not (out / WEIGHTS).exists():
+    if not (out / WEIGHTS_FILE).exists():
         return None
     if (out / "run.json").exists() and not _has_weights(out, load_trained(out)):
         return None
     try:
-        with safe_open(out / WEIGHTS, "pt") as file:
+        with safe_open(out / WEIGHTS_FILE, "pt") as file:
             about = strict.loads((file.metadata() or {}).get("autoseg", "{}"))
     except (SafetensorError, OSError, InputError):  # damaged: trained again
         return None
@@ -343,17 +341,17 @@ def load_network(run: Path, trained: Trained, device: torch.device) -> torch.nn.
     """Return the trained network of a run."""
     if not _has_weights(run, trained):
         what = "missing, or not the weights that run.json describes"
-        raise InputError(what, where=run / WEIGHTS, cure="train the run again")
+        raise InputError(what, where=run / WEIGHTS_FILE, cure="train the run again")
     source = network_identity(trained.network).get("network_source")
     if source != trained.network_source:
         logger.warning("%s: network '%s' was changed after this run was trained with it.", run, trained.network)
     network = build_network(trained.network, trained.num_classes, options=trained.network_options)
-    load_whole(network, read(run / WEIGHTS, prefix=""), run / WEIGHTS, finite=False)
+    load_whole(network, read(run / WEIGHTS_FILE, prefix=""), run / WEIGHTS_FILE, finite=False)
     return network.to(device).eval()
 
 
 def _has_weights(run: Path, trained: Trained) -> bool:
-    return (run / WEIGHTS).exists() and checksum(run / WEIGHTS) == trained.weights
+    return (run / WEIGHTS_FILE).exists() and checksum(run / WEIGHTS_FILE) == trained.weights
 
 
 def _write_png(path: Path, labels: Tensor, colours: Sequence[int]) -> None:

@@ -8,6 +8,9 @@ from pydantic import Field, FiniteFloat
 
 from autoseg.files import Document
 
+WEIGHTS_FILE = "weights.safetensors"
+"""The weights of a run, beside its `run.json`."""
+
 
 class AboutRun(Document):
     """What both files of a run, `run.json` and `scores.json`, say of it."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autoseg.errors import InputError
+from autoseg.errors import InputError, first_line
 
 _PARTS = {"backbone.": "encoder.", "decode_head.": "head.", "auxiliary_head.": "auxiliary."}  # mmsegmentation's: ours
 _TIMMS_STEM = {"bn1.": "stem.7.", **{f"conv1.{layer}.": f"stem.{layer}." for layer in (0, 1, 3, 4, 6)}}
@@ -35,7 +35,7 @@ def read(
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or foreign file fails in many ways
-        reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].partition('. ')[0]}"
+        reason = first_line(error).partition(". ")[0]
         expected = "a file that torch saved, of tensors and plain values alone: no code in it is run"
         raise InputError(f"not readable as weights ({reason})", where=path, expected=expected) from None
     for key in ("state_dict", "model"):
