@@ -26,7 +26,10 @@ class WeightedSumLoss(Loss):
     def __init__(self, terms: Sequence[tuple[float, Loss]]) -> None:
         first = terms[0][1]
         super().__init__(
-            "auto" if first.guarded else first.ignore_index, mode=first.mode, class_weights=first.class_weights
+            "auto" if first.guarded else first.ignore_index,
+            mode=first.mode,
+            class_weights=first.class_weights,
+            check_labels=any(loss.check_labels for _, loss in terms),
         )
         self.sees_neighbours = any(loss.sees_neighbours for _, loss in terms)
         self.weights = [float(weight) for weight, _ in terms]
@@ -61,7 +64,7 @@ class MeanOfGroupsLoss(Loss):
 
     def __init__(self, loss: Loss, images: int) -> None:
         void: IgnoreIndex = "auto" if loss.guarded else loss.ignore_index
-        super().__init__(void, mode=loss.mode, class_weights=loss.class_weights)
+        super().__init__(void, mode=loss.mode, class_weights=loss.class_weights, check_labels=loss.check_labels)
         self.sees_neighbours = loss.sees_neighbours
         self.of_group, self.images = loss, images
 
