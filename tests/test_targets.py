@@ -59,6 +59,20 @@ def test_on_a_gpu_a_mask_of_0_and_255_makes_the_loss_nan_and_the_watch_says_why(
         watch.check()
 
 
+@pytest.mark.parametrize("name", ["published:mIoU", "ce", "ce + published:mIoU"])
+@pytest.mark.parametrize("mode", ["binary", "multilabel"])
+def test_on_a_gpu_check_labels_refuses_a_mask_of_0_and_255_at_once(name, mode):
+    loss = build_loss(name, mode=mode, check_labels=True)
+    with as_on_a_gpu(), pytest.raises(InputError, match="foreground"):
+        loss(torch.zeros(2, 1, 8, 8), MASK)
+
+
+def test_on_a_gpu_check_labels_refuses_numbers_that_are_no_probabilities():
+    loss, soft = build_loss("published:mIoU", check_labels=True), torch.full((1, 3, 4, 4), 1.5)
+    with as_on_a_gpu(), pytest.raises(InputError, match="outside"):
+        loss(torch.zeros(1, 3, 4, 4), soft)
+
+
 def test_metrics_refuse_a_mask_of_0_and_255_unless_void_is_said():
     metrics = SegmentationMetrics(2)
     with pytest.raises(InputError, match="foreground"):

@@ -131,7 +131,7 @@ class Loss(nn.Module):
         if not self.guarded:
             return value
         check_void_is_no_class(classes)
-        return value if classes > 2 else labels.flattened().doubt(value)
+        return value if classes > 2 else labels.flattened().doubt(value, self.check_labels)
 
     def loss(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return the loss of logits of two classes or more, and labels on their device.

@@ -30,7 +30,8 @@ class WeightedSumLoss(Loss):
     """A weighted sum of losses, such as the paper's "mIoU + BIoU"; what they derive from the labels is made once."""
 
     def __init__(self, terms: Sequence[tuple[float, Loss]]) -> None:
-        super().__init__(**_as(terms[0][1]))
+        check = any(loss.check_labels for _, loss in terms)
+        super().__init__(**_as(terms[0][1]), check_labels=check)
         self.sees_neighbours = any(loss.sees_neighbours for _, loss in terms)
         self.weights = [float(weight) for weight, _ in terms]
         self.losses = nn.ModuleList([loss for _, loss in terms])
@@ -63,7 +64,7 @@ class MeanOfGroupsLoss(Loss):
     """
 
     def __init__(self, loss: Loss, images: int) -> None:
-        super().__init__(**_as(loss))
+        super().__init__(**_as(loss), check_labels=loss.check_labels)
         self.sees_neighbours = loss.sees_neighbours
         self.of_group, self.images = loss, images
 

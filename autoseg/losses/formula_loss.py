@@ -160,7 +160,7 @@ class FormulaLoss(Loss):
             void = (target == self.ignore_index).any(1, keepdim=True)
         y = target.masked_fill(void, 0.0)
         wrong = ((y < 0) | (y > 1)).any()
-        if (eager := eager_on_cpu(target)) and wrong:
+        if ((eager := eager_on_cpu(target)) or self.check_labels) and wrong:
             raise InputError("holds numbers outside [0, 1]", where="target", expected="probabilities of the classes")
         with torch.autocast(logits.device.type, enabled=False):
             logits = precise(logits)

@@ -90,9 +90,12 @@ class Labels:
         """Return the loss, or NaN if a label is no class's."""
         return loss if self.eager else loss * self.safe(classes, void)[1].to(loss.dtype)
 
-    def doubt(self, loss: Tensor) -> Tensor:
-        """Return the loss of two classes, unless 255 may be the foreground: then refuse, or on a GPU return NaN."""
-        if self.eager:
+    def doubt(self, loss: Tensor, check: bool) -> Tensor:
+        """Return the loss of two classes, unless 255 may be the foreground: then refuse, or on a GPU return NaN.
+
+        With `check`, refuse on a GPU too, which waits for it.
+        """
+        if self.eager or check:
             counts.check_void_is_no_foreground(self.checked(2, counts.USUAL_VOID))
             return loss
         return torch.where(_doubtful(self.target), torch.nan, loss)
