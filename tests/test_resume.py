@@ -129,6 +129,10 @@ def test_damaged_weights_are_missed_only_while_something_needs_them(finished, tm
     damage(tmp_path / "results/tiny/runs/scenes/tiny/naive-mIoU/seed-0/weights.safetensors")
     lose(tmp_path / "results/tiny/runs/scenes/tiny/naive-mIoU/seed-0/scores.json")
     assert len(recover(pipeline, layout, remove=False)) == 2
+    searched = tmp_path / "results/tiny/runs/scenes/tiny/searched-mIoU_0.5xsearched-mAcc/seed-0"
+    damage(searched / "weights.safetensors")
+    cut(searched / "scores.json")  # it must be scored again, so the weights are needed again
+    assert len(recover(pipeline, layout, remove=False)) == 4
 
 
 def test_one_command_brings_results_back_from_any_partial_loss(finished, tmp_path):

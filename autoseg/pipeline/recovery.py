@@ -123,13 +123,14 @@ def _in_chunk(chunk: str) -> Iterator[Damage]:
 def _in_run(layout: Layout, run: str, drawn: bool) -> Iterator[Damage]:
     """Yield the damage in a run. Weights may be deleted to save room once they are scored and drawn."""
     trained, scores = layout.trained(run), layout.scores(run)
-    if os.path.exists(trained) and (drawn or not os.path.exists(scores)):
+    unreadable = list(_unreadable(scores, read_json))
+    if os.path.exists(trained) and (drawn or unreadable or not os.path.exists(scores)):
         weights = str(Path(layout.run(run)) / WEIGHTS_FILE)
         for path, read in ((trained, read_json), (weights, _check_weights)):
             if problem := _problem(path, read):
                 yield Damage(path, problem, (trained,))
                 break
-    yield from _unreadable(scores, read_json)
+    yield from unreadable
 
 
 def _check_weights(path: str) -> None:
