@@ -54,9 +54,10 @@ def decoder(data: Prepared, resize: bool) -> Read:
         entry = data.entry(name)
         jpeg = np.frombuffer(locate(data.roots, entry.image).read_bytes(), np.uint8)
         image = cv2.imdecode(jpeg, cv2.IMREAD_COLOR_RGB)
+        assert image is not None, name
         mask = np.array(Image.open(io.BytesIO(locate(data.roots, entry.mask).read_bytes())))
         if resize:
-            height, width = cached_size(*mask.shape, cache_short_side(SIZE))
+            height, width = cached_size(mask.shape[0], mask.shape[1], cache_short_side(SIZE))
             image, mask = cv2.resize(image, (width, height)), resize_mask(mask, height, width)
         return image, mask
 

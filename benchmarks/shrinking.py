@@ -16,17 +16,17 @@ import numpy as np
 
 from autoseg.data.augment import CenterView
 from autoseg.data.cache import cached_size, shrink
-from autoseg.data.reading import Array
 from autoseg.data.synthetic import scene
 from benchmarks.shared import table, write_section
 
 SIZE, IMAGES = 128, 200
+Array = np.ndarray
 Pair = tuple[Array, Array]
 
 
 def ours(image: Array, mask: Array) -> Pair:
     """Return the view that a trial is scored on."""
-    return CenterView(SIZE)(*shrink(image, mask, *cached_size(*mask.shape, 2 * SIZE)))
+    return CenterView(SIZE)(*shrink(image, mask, *cached_size(mask.shape[0], mask.shape[1], 2 * SIZE)))
 
 
 def theirs(image: Array, mask: Array) -> Pair:
@@ -49,7 +49,10 @@ def pets(folder: Path) -> Iterator[Pair]:
     """Yield photographs with their trimaps: animal, background, border."""
     for path in sorted((folder / "images").glob("*.jpg"))[:IMAGES]:
         mask = cv2.imread(str(folder / "annotations" / "trimaps" / f"{path.stem}.png"), cv2.IMREAD_UNCHANGED)
-        yield cv2.imread(str(path)), mask
+        image = cv2.imread(str(path))
+        assert image is not None, path
+        assert mask is not None, path
+        yield image, mask
 
 
 def sharpness(image: Array) -> float:

@@ -157,12 +157,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Examine the subject and print all that was found."""
-    found = args.check(args)
+    return show(args.subject, args.check(args))
+
+
+def show(subject: str, found: list[Problem]) -> int:
+    """Print all that was found about a subject, and return the exit code."""
     wrong, remarks = errors(found), warnings(found)
     if wrong:
         print(f"{len(wrong)} problem{'s' * (len(wrong) > 1)}:\n{listing(wrong)}")
     if remarks:
         print(f"{len(remarks)} remark{'s' * (len(remarks) > 1)}:\n{listing(remarks)}")
     if not wrong:
-        print(f"{args.subject}: no problem found.")
+        print(f"{subject}: no problem found.")
     return 2 if wrong else 0

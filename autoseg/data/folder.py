@@ -1,7 +1,7 @@
 """Anyone's own data set: an image folder and a mask folder per split, or lists, and a class list.
 
-These layouts are found without `split`: CamVid's `train/ trainannot/ val/ valannot/`, `images/train/ masks/train/` and
-`train/images/ train/masks/` (or `labels`, `annotations` instead of `masks`).
+These layouts are found without `split`: CamVid's `train/ trainannot/ val/ valannot/` and `train/ train_labels/ ...`,
+`images/train/ masks/train/` and `train/images/ train/masks/` (or `labels`, `annotations` instead of `masks`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from autoseg.data.model import VOID, ClassInfo, MaskValues
-from autoseg.data.source import Encoding, Sample, Source, directory, files_below, read_lines, unique_ids
+from autoseg.data.model import VOID, ClassInfo, Encoding, MaskValues
+from autoseg.data.source import Sample, Source, directory, files_below, plain_values, read_lines, unique_ids
 from autoseg.data.voc import palette
 from autoseg.errors import InputError, Problem, collect, located
 
@@ -20,9 +20,23 @@ _IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
 _HEX = "#[0-9a-fA-F]{6}"
 _HEADING = {"name", "names", "class", "classes", "label", "labels", "id", "index", "color", "colour"}
 _HEADING |= {"r", "g", "b", "red", "green", "blue"}
+_CAMVID = {
+    "sky": (128, 128, 128),
+    "building": (128, 0, 0),
+    "pole": (192, 192, 128),
+    "road": (128, 64, 128),
+    "pavement": (60, 40, 222),
+    "tree": (128, 128, 0),
+    "sign symbol": (192, 128, 128),
+    "fence": (64, 64, 128),
+    "car": (64, 0, 128),
+    "pedestrian": (64, 64, 0),
+    "bicyclist": (0, 128, 192),
+}
 _MASK_FOLDERS = ("masks", "labels", "annotations")
 _LAYOUTS = (
     ("{split}", "{split}annot"),
+    ("{split}", "{split}_labels"),
     *(("images/{split}", f"{folder}/{{split}}") for folder in _MASK_FOLDERS),
     *(("{split}/images", f"{{split}}/{folder}") for folder in _MASK_FOLDERS),
 )
@@ -38,7 +52,7 @@ def find(
     than its image's ("_L": a.png, a_L.png).
     """
     root = directory(root, "your images and masks")
-    infos, labels, encoding = read_classes(Path(classes))
+    infos, labels, encoding = camvid() if _is_camvid(classes) else read_classes(Path(classes))
     places = dict(split) if split else _guess(root)
     for name in ("train", "val"):
         if name not in places:
@@ -64,6 +78,20 @@ def find(
     roots = {"data": root}
     samples, repeated = unique_ids(samples, roots)
     return Source("folder", roots, infos, labels, samples, problems + repeated)
+
+
+def camvid() -> tuple[list[ClassInfo], MaskValues, Encoding]:
+    """Return CamVid's 11 classes as SegNet's authors distribute it: one number a pixel, 11 is void.
+
+    >>> [info.name for info in camvid()[0]][:3], camvid()[1].values[11]
+    (['sky', 'building', 'pole'], 255)
+    """
+    infos = [ClassInfo(name=name, color=color) for name, color in _CAMVID.items()]
+    return infos, MaskValues(values={**plain_values(len(infos)), len(infos): VOID}), "index"
+
+
+def _is_camvid(classes: str | Path) -> bool:
+    return str(classes).lower() == "camvid" and not Path(classes).exists()
 
 
 def read_classes(path: Path) -> tuple[list[ClassInfo], MaskValues, Encoding]:

@@ -51,8 +51,8 @@ class Kind(Part):
         """Return the data set; a kind that makes its images puts them into the folder `made`."""
 
     @abstractmethod
-    def count_train(self) -> int:
-        """Return the number of training images; no image is read."""
+    def count(self, split: Literal["train", "val"]) -> int:
+        """Return the number of training or validation images; no image is read."""
 
 
 class OnDisk(Kind):
@@ -64,9 +64,9 @@ class OnDisk(Kind):
     def find(self, made: Path | None = None, threads: int = 1) -> Source:
         """Return the data set as it lies on disk; no image is read."""
 
-    def count_train(self) -> int:
-        """Return the number of training images that are found."""
-        return sum(sample.split == "train" for sample in self.find().samples)
+    def count(self, split: Literal["train", "val"]) -> int:
+        """Return the number of images that are found."""
+        return sum(sample.split == split for sample in self.find().samples)
 
 
 class Voc(OnDisk):
@@ -102,11 +102,27 @@ class Cityscapes(OnDisk):
         return cityscapes.find(self.root, self.labels)
 
 
+class Pets(OnDisk):
+    """Oxford-IIIT Pet (trimaps: background, cat and dog, or 37 breeds)."""
+
+    task: Literal["species", "breed"] = Field(
+        default="species",
+        description="species: background, cat, dog; breed: background and 37 breeds; borders are void",
+    )
+
+    def find(self, made: Path | None = None, threads: int = 1) -> Source:
+        """Find images and trimaps."""
+        from autoseg.data import pets
+
+        return pets.find(self.root, self.task)
+
+
 class OwnFolder(OnDisk):
     """Your own: images and masks in folders or lists, and a class list."""
 
     classes: Annotated[str, "FILE"] = Field(
-        description="list of classes, one a line: a name, or 'name R G B' for colour-coded masks; 'void' is not counted"
+        description="list of classes, one a line: a name, or 'name R G B' for colour-coded masks; 'void' is not "
+        "counted; or camvid: its 11 classes"
     )
     split: Annotated[dict[str, str], "NAME=PLACE"] = Field(
         default={},
@@ -138,12 +154,18 @@ class Synthetic(Kind):
 
         return synthetic.find(made, self.train, self.val, self.size, self.seed, threads)
 
-    def count_train(self) -> int:
-        """Return the number of training images that will be drawn."""
-        return self.train
+    def count(self, split: Literal["train", "val"]) -> int:
+        """Return the number of images that will be drawn."""
+        return self.train if split == "train" else self.val
 
 
-KINDS: dict[str, type[Kind]] = {"voc": Voc, "cityscapes": Cityscapes, "folder": OwnFolder, "synthetic": Synthetic}
+KINDS: dict[str, type[Kind]] = {
+    "voc": Voc,
+    "cityscapes": Cityscapes,
+    "pets": Pets,
+    "folder": OwnFolder,
+    "synthetic": Synthetic,
+}
 
 # For the help of options that name a hold-out.
 USUAL_HOLD_OUTS = ", ".join(

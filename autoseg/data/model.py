@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -21,6 +21,25 @@ Checksum = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="SHA-256")
 Count = Annotated[int, Field(ge=0)]
 Size = Annotated[int, Field(ge=1)]
 Label = Annotated[int, Field(ge=0, le=VOID)]
+
+
+Encoding = Annotated[
+    str,
+    Field(
+        pattern="^(index|color|sbd|trimap:[0-9]+)$",
+        description='how the mask is stored: "index", "color", "sbd" (a .mat file), or "trimap:2" (the animal, 1 in '
+        "the mask, is of class 2)",
+    ),
+]
+
+
+def is_plain_path(name: str) -> bool:
+    """Return whether a name stays below the folder that it is put into.
+
+    >>> [is_plain_path(name) for name in ("a/b.png", "a/../../b", "/b", "")]
+    [True, False, False, False]
+    """
+    return bool(name) and not name.startswith("/") and "\0" not in name and ".." not in name.split("/")
 
 
 class ClassInfo(Part):
@@ -46,9 +65,7 @@ class IndexEntry(Part):
     id: str
     image: str
     mask: str
-    encoding: Literal["index", "color", "sbd"] = Field(
-        description='how the mask is stored: "index", "color" or "sbd" (a .mat file)'
-    )
+    encoding: Encoding
     height: Size
     width: Size
     pixels: dict[Label, Count] = Field(description="class (255: void) -> number of pixels, at original size")
@@ -78,6 +95,8 @@ class Index(Document):
             if entry.id in seen:
                 raise InputError(f"the id '{entry.id}' occurs twice")
             seen.add(entry.id)
+            if not is_plain_path(entry.id):  # predictions are written to a path of this name
+                raise InputError(f"the id {entry.id!r}", where="splits", expected="a relative path without '..'")
             if not known.issuperset(entry.pixels) or sum(entry.pixels.values()) != entry.height * entry.width:
                 raise InputError(f"the pixels of '{entry.id}' are not those of its size and classes", where="splits")
         return self

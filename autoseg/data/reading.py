@@ -17,7 +17,8 @@ from PIL import Image
 
 from autoseg.data import mat
 from autoseg.data.model import VOID, MaskValues
-from autoseg.errors import Problem
+from autoseg.errors import InputError, Problem
+from autoseg.files import refuse_pipe
 
 # Pillow warns of large images, which are read like any other, and refuses those over twice its limit.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -53,17 +54,26 @@ class Header:
     mode: str
 
 
-def read_bytes(path: Path, limit: int = -1) -> bytes:
-    """Return a file's bytes (the first `limit`); a missing, empty or pointer file is unreadable."""
+LARGEST = 1 << 30
+"""The greatest size of an image's or a mask's file, in bytes."""
+
+
+def read_bytes(path: Path, limit: int = LARGEST + 1) -> bytes:
+    """Return a file's bytes (the first `limit`); a missing, empty, endless or pointer file is unreadable."""
     try:
+        refuse_pipe(path)
         with open(path, "rb") as file:
             content = file.read(limit)
+    except InputError as error:
+        raise Unreadable(error.what, error.cure) from None
     except FileNotFoundError:
         raise Unreadable("the file is missing", "put it there, or take its name off the list") from None
     except OSError as error:
         raise Unreadable(f"the file cannot be read ({error.strerror})", "check its permissions and the disk") from None
     if not content:
         raise Unreadable("the file is empty")
+    if len(content) > LARGEST:
+        raise Unreadable("the file is too large", "cut the image into tiles", expected=f"{LARGEST >> 30} GiB at most")
     if content.startswith(b"version https://git-lfs"):
         raise Unreadable(
             "this is a Git LFS pointer, not the file itself", "run `git lfs pull` where the data came from"
@@ -82,7 +92,7 @@ def read_header(path: Path) -> Header:
 
 def remarks(content: bytes) -> list[str]:
     """Return what is unusual about an image file that is used all the same."""
-    with Image.open(io.BytesIO(content)) as image:
+    with _decoding("an image"), Image.open(io.BytesIO(content)) as image:
         found = []
         if image.mode in ("L", "LA", "1"):
             found.append("the image is greyscale; it is used as three equal channels")
@@ -95,7 +105,7 @@ def remarks(content: bytes) -> list[str]:
 
 def has_rotation(path: Path) -> bool:
     """Return whether an image file asks to be shown rotated."""
-    with Image.open(path) as image:
+    with _decoding("an image"), Image.open(path) as image:
         return _is_rotated(image)
 
 
@@ -105,7 +115,7 @@ def _is_rotated(image: Image.Image) -> bool:
 
 def decode_image(content: bytes) -> Array:
     """Return (H, W, 3) RGB from a file's bytes."""
-    _require_end(content)
+    _require_whole_picture(content)
     with _decoding("an image"), Image.open(io.BytesIO(content)) as image:
         if image.mode == "CMYK":
             raise Unreadable("the image is CMYK, whose colours depend on the print profile", "convert it to RGB")
@@ -119,7 +129,7 @@ def decode_mask(content: bytes, encoding: str, labels: MaskValues) -> Array:
     if encoding == "sbd":
         raw = _decode_mat(content)
     else:
-        _require_end(content)
+        _require_whole_picture(content)
         with _decoding("a mask"), Image.open(io.BytesIO(content)) as image:
             _require_lossless(image, content)
             if encoding == "color":
@@ -128,7 +138,10 @@ def decode_mask(content: bytes, encoding: str, labels: MaskValues) -> Array:
             raw = _indices(image)
             if image.mode == "P" and labels.colors:
                 drawn = [*(image.getpalette() or []), *[0] * 768]
-    table, known = _value_table(tuple(labels.values.items()))
+    values = labels.values
+    if encoding.startswith("trimap:"):
+        values = {**values, 1: int(encoding.removeprefix("trimap:"))}
+    table, known = _value_table(tuple(values.items()))
     present = np.bincount(raw.ravel(), minlength=256) > 0
     if (strange := np.flatnonzero(present & ~known)).size:
         raise _strange_values(strange.tolist(), labels)
@@ -168,8 +181,10 @@ class _decoding:
         raise Unreadable(f"the file is broken ({type(error).__name__}: {error})") from None
 
 
-def _require_end(content: bytes) -> None:
-    """Refuse a PNG or JPEG without its last bytes: decoders fill in what is missing without a word."""
+def _require_whole_picture(content: bytes) -> None:
+    """Refuse PostScript, which is a program, and a PNG or JPEG without its last bytes, which decoders fill in."""
+    if content.startswith((b"%!PS", b"\xc5\xd0\xd3\xc6")):  # Pillow would start Ghostscript
+        raise Unreadable("the file is PostScript, a program and not a picture", "store it as PNG")
     if content.startswith(b"\x89PNG\r\n\x1a\n"):
         place, kind = 8, b""
         while kind != b"IEND":

@@ -7,12 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
-from autoseg.data.model import VOID, ClassInfo, MaskValues
+from autoseg.data.model import VOID, ClassInfo, Encoding, MaskValues, is_plain_path
 from autoseg.errors import InputError, Problem
-
-Encoding = Literal["index", "color", "sbd"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ def locate(roots: Mapping[str, Path], name: str) -> Path:
     '/sets/mine/train/a.png'
     """
     root, _, rest = name.partition("/")
-    if root not in roots or rest.startswith("/") or ".." in rest.split("/"):
+    if root not in roots or not is_plain_path(rest):
         raise InputError(
             f"the file '{name}' is below no known folder", expected=f"one of {', '.join(roots)}, then a path"
         )

@@ -109,6 +109,24 @@ def cityscapes_tree(root: Path, labels: str = "labelIds") -> Path:
     return root
 
 
+# Lists of 'name breed species number'; a cat's name begins with a capital.
+PETS_TRAINVAL = ["Bengal_3 6 1 2", "Abyssinian_1 1 1 1", "pug_10 26 2 19", "beagle_7 5 2 4"]
+PETS_TEST = ["Abyssinian_9 1 1 1", "yorkshire_terrier_2 37 2 25"]
+
+
+def pets_tree(root: Path) -> Path:
+    """Oxford-IIIT Pet, as its two archives are unpacked; an image of no list has no trimap, as in the real one."""
+    for line in PETS_TRAINVAL + PETS_TEST:
+        name = line.split()[0]
+        save_jpeg(root / f"images/{name}.jpg", picture(name))
+        save_png(root / f"annotations/trimaps/{name}.png", blocks((2, 3, 1, 3, 2), void=False))
+        (root / f"annotations/trimaps/._{name}.png").write_bytes(b"macOS")
+    save_jpeg(root / "images/Abyssinian_104.jpg", picture("Abyssinian_104"))
+    save_list(root / "annotations/trainval.txt", PETS_TRAINVAL)
+    save_list(root / "annotations/test.txt", PETS_TEST)
+    return root
+
+
 CAMVID = ["sky", "building", "pole", "road", "pavement", "tree"]
 CAMVID += ["signsymbol", "fence", "car", "pedestrian", "bicyclist", "void"]
 

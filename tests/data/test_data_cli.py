@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from data_trees import camvid_tree, cityscapes_tree, voc_tree
+from data_trees import camvid_tree, cityscapes_tree, pets_tree, voc_tree
 
 from autoseg.cli import main
 
@@ -35,10 +35,10 @@ def test_from_nothing_to_a_split_on_made_up_data(tmp_path, capsys):
     ]
 
 
-@pytest.mark.parametrize("kind", ["voc", "cityscapes", "folder"])
+@pytest.mark.parametrize("kind", ["voc", "cityscapes", "pets", "folder"])
 def test_each_kind_is_examined_prepared_and_split(tmp_path, capsys, kind):
-    make = {"voc": voc_tree, "cityscapes": cityscapes_tree, "folder": camvid_tree}[kind]
-    root = make(tmp_path / "sets")
+    make = {"voc": voc_tree, "cityscapes": cityscapes_tree, "pets": pets_tree, "folder": camvid_tree}
+    root = make[kind](tmp_path / "sets")
     where = ["--root", str(root), "--threads", "2"]
     if kind == "folder":
         where += ["--classes", str(root / "classes.txt")]

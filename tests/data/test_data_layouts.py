@@ -310,3 +310,28 @@ def test_a_bad_class_list_is_refused_with_its_name(tmp_path, lines, message):
         folder.read_classes(tmp_path / "classes.txt")
     assert error.value.where == str(tmp_path / "classes.txt")
     assert message in error.value.what
+
+
+def test_camvids_classes_are_built_in_and_11_is_void(tmp_path):
+    root = camvid_tree(tmp_path / "set")
+    built_in = prepare(folder.find(root, "camvid"), tmp_path / "a")
+    listed = prepare(folder.find(root, root / "classes.txt"), tmp_path / "b")
+    assert [name.replace(" ", "") for name in built_in.class_names] == listed.class_names == CAMVID[:-1]
+    for name in built_in.ids("train"):
+        np.testing.assert_array_equal(built_in.read(name)[1], listed.read(name)[1])
+        np.testing.assert_array_equal(built_in.read(name)[1], blocks((0, 3, 10, 255), 36, 48, void=False))
+
+
+def test_camvid_with_coloured_masks_is_read_by_its_own_list(tmp_path):
+    color_tree(tmp_path)
+    for split in ("train", "val"):
+        (tmp_path / "images" / split).rename(tmp_path / split)
+        (tmp_path / "labels" / split).rename(tmp_path / f"{split}_labels")
+        for path in (tmp_path / f"{split}_labels").iterdir():
+            path.rename(path.with_name(f"{path.stem}_L.png"))
+    found = folder.find(tmp_path, tmp_path / "class_dict.csv", mask_suffix="_L")
+    assert [(sample.split, sample.encoding) for sample in found.samples] == [("train", "color")] * 3 + [
+        ("val", "color")
+    ] * 2
+    with refused(what="use the `folder` kind with a class list that has colours"):
+        prepare(folder.find(tmp_path, "camvid", mask_suffix="_L"), tmp_path / "out")
