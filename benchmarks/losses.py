@@ -7,10 +7,12 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from benchmarks.counting import cost
 from benchmarks.scenes import blobs
@@ -53,11 +55,13 @@ def candidates(peers: bool = True) -> dict:
         ),
         replace=True,
     )
-    losses = {name: SurrogateLoss.published(name) for name in ("mAcc", "gAcc", "mIoU", "FWIoU", "BIoU", "BF1")}
+    losses: dict[str, nn.Module] = {
+        name: SurrogateLoss.published(name) for name in ("mAcc", "gAcc", "mIoU", "FWIoU", "BIoU", "BF1")
+    }
     losses["mIoU, linear"] = SurrogateLoss("mIoU", theta=[0.3, -0.5, 1.0, 0.2, 0.1] * 2, family="linear")
     losses["mF2, a user's"] = SurrogateLoss("mF2", theta=[0.3, 0.4, 0.4, 0.3, 0.5, 0.6])
     losses["BF1, paper's layout"] = SurrogateLoss("BF1", layout="paper", theta=[0.3, 0.4, 0.4, 0.3, 0.5, 0.6] * 4)
-    losses |= {name: build_loss(name) for name in ("dpce", "dice", "ssim", "lovasz")}
+    losses |= {name: build_loss(name) for name in ("dpce", "dice", "ssim", "lovasz", "jml", "focal", "tversky")}
     return {"CE": lambda x, y: F.cross_entropy(x, y, ignore_index=255)} | losses | (_peers() if peers else {})
 
 
@@ -65,7 +69,7 @@ def _peers() -> dict:
     """Return the losses of other libraries that are installed."""
     import autoseg.training._torchvision  # noqa: F401  # first: lets smp import torchvision beside a CPU-only torch
 
-    peers = {}
+    peers: dict[str, Any] = {}
     with contextlib.suppress(ImportError):
         from segmentation_models_pytorch.losses import DiceLoss, LovaszLoss
 
@@ -80,7 +84,7 @@ def _peers() -> dict:
     return peers
 
 
-def step(loss, logits: torch.Tensor, target: torch.Tensor) -> None:
+def step(loss: Any, logits: torch.Tensor, target: torch.Tensor) -> None:
     """Run one forward and backward pass."""
     logits.grad = None
     loss(logits, target).backward()

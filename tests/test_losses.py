@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autoseg.errors import InputError
 from autoseg.losses.build import WeightedSumLoss, build_loss
-from autoseg.losses.hand_made import CrossEntropyLoss
+from autoseg.losses.hand_made import CrossEntropyLoss, FocalLoss, TverskyLoss
 from autoseg.losses.labels import Labels
 from autoseg.losses.names import HAND_MADE, parse_loss
 from autoseg.losses.surrogate_loss import SurrogateLoss
@@ -111,6 +113,70 @@ def test_squared_dice_squares_the_probabilities():
     assert build_loss("dice-squared")(logits, target).item() == pytest.approx(1 - dice.mean().item())
 
 
+def test_jml_is_the_soft_jaccard_loss_and_with_soft_maps_least_at_the_map_itself():
+    logits, target = batch(void=0)
+    p, y = logits.softmax(1), F.one_hot(target, 4).permute(0, 3, 1, 2).double()
+    both, size, apart = ((x.sum((0, 2, 3))) for x in (p * y, p + y, (p - y).abs()))
+    assert build_loss("jml")(logits, target).item() == pytest.approx(1 - (both / (size - both)).mean().item())
+    assert build_loss("jml")(logits, target).item() == pytest.approx(
+        1 - ((size - apart) / (size + apart)).mean().item()
+    )
+    soft, loss = (0.5 * logits.detach()).softmax(1), build_loss("jml")
+    exact = soft.log().requires_grad_()
+    assert loss(exact, soft).item() == pytest.approx(0, abs=1e-9)
+    assert loss(2 * exact, soft) > 0.01
+    assert build_loss("naive:mIoU", absent="skip")(exact, soft) > 0.1  # the plain soft Jaccard loss is not
+
+
+def test_focal_with_gamma_0_is_cross_entropy_and_with_2_is_by_hand():
+    logits, target = batch()
+    assert FocalLoss(gamma=0)(logits, target).item() == pytest.approx(build_loss("ce")(logits, target).item())
+    pixelwise = F.cross_entropy(logits, target, ignore_index=255, reduction="none")[target != 255]
+    expected = ((1 - (-pixelwise).exp()) ** 2 * pixelwise).mean()
+    assert build_loss("focal")(logits, target).item() == pytest.approx(expected.item())
+    weights = torch.tensor([1.0, 2.0, 0.5, 0.0], dtype=torch.float64)
+    w = weights[target[target != 255]]
+    expected = (w * (1 - (-pixelwise).exp()) ** 2 * pixelwise).sum() / w.sum()
+    found = build_loss("focal", class_weights=weights.tolist())(logits, target)
+    assert found.item() == pytest.approx(expected.item())
+
+
+def test_tversky_is_dice_with_halves_and_smps_with_the_papers_numbers(smp_losses):
+    logits, target = batch(dtype=torch.float32)
+    halves = TverskyLoss(alpha=0.5, beta=0.5)(logits, target)
+    assert halves.item() == pytest.approx(build_loss("dice")(logits, target).item(), abs=1e-6)
+    theirs = smp_losses.TverskyLoss("multiclass", ignore_index=255, alpha=0.3, beta=0.7)
+    assert build_loss("tversky")(logits, target).item() == pytest.approx(theirs(logits, target).item(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "where"), [(lambda: FocalLoss(gamma=0.5), "gamma"), (lambda: TverskyLoss(beta=0), "beta")]
+)
+def test_what_a_rival_cannot_take_is_refused(make, where):
+    with pytest.raises(InputError) as error:
+        make()
+    assert error.value.where == where
+
+
+@given(
+    st.sampled_from(["jml", "focal", "tversky"]),
+    st.integers(1, 4),
+    st.floats(0, 1e30),
+    st.floats(0, 1),
+    st.integers(0, 99),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_rivals_are_finite_on_any_finite_batch(name, classes, scale, void, seed):
+    draw = torch.Generator().manual_seed(seed)
+    logits = (scale * torch.randn(2, classes, 5, 4, generator=draw)).requires_grad_()
+    target = torch.randint(0, max(classes, 2), (2, 5, 4), generator=draw)
+    target[torch.rand(target.shape, generator=draw) < void] = 255
+    value = build_loss(name, ignore_index=255)(logits, target)
+    value.backward()
+    assert value.isfinite()
+    assert logits.grad.isfinite().all()
+
+
 def test_dpce_weighs_boundaries_twice_and_the_farthest_pixel_once():
     labels = torch.zeros(1, 1, 9, dtype=torch.long)
     labels[..., 5:] = 1
@@ -126,7 +192,7 @@ def test_dpce_weighs_boundaries_twice_and_the_farthest_pixel_once():
 
 def test_padding_with_void_changes_no_loss():
     logits, target = batch(void=0)
-    for name in ("ce", "dpce", "dice", "lovasz", "ssim"):
+    for name in ("ce", "dpce", "dice", "lovasz", "ssim", "jml", "focal", "tversky"):
         loss = build_loss(name)
         whole = loss(logits, target).item()
         for columns in (1, 7, 24):
@@ -282,7 +348,7 @@ def test_a_misspelt_option_is_answered():
 
 SYNCED = (
     *("ce", "wce", "dpce", "ssim", "dice", "naive:FWIoU", "published:BIoU"),
-    *("ce-release", "wce-release", "dice-release"),
+    *("ce-release", "wce-release", "dice-release", "jml", "focal", "tversky"),
 )
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from autoseg import SegmentationMetrics, SurrogateLoss, build_loss
 from autoseg.cli import main
@@ -32,6 +33,26 @@ def exported(tmp_path_factory):
 
 
 # ---- Is 255 void? --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["published:mIoU", "naive:BF1", "ce", "ce + published:mIoU"])
+def test_one_hot_maps_of_0_and_255_are_refused_unless_void_is_said(name):
+    logits, maps = torch.zeros(1, 3, 8, 8), one_hot(torch.arange(64).view(1, 8, 8) % 3, 3)
+    for target in (maps * 255, (maps * 255).byte(), (maps * 255).float()):
+        with refused(where="target", cure="ignore_index=255"):
+            build_loss(name)(logits, target)
+        assert build_loss(name, ignore_index=255)(logits, target).isfinite()
+    with as_on_a_gpu():
+        assert build_loss(name)(logits, maps * 255).isnan()
+        assert build_loss(name)(logits, maps).isfinite()
+
+
+def test_the_cure_for_a_shape_is_a_call_that_gives_the_right_labels():
+    labels = torch.randint(3, (2, 4, 8, 8))
+    with refused(where="target", cure="volumes=True"):
+        SegmentationMetrics(3).update(labels, labels)
+    with refused(where="target", cure="target.argmax(-1)"):
+        build_loss("ce")(torch.zeros(2, 3, 4, 8, 8), torch.nn.functional.one_hot(labels, 3))
 
 
 @pytest.mark.parametrize("name", ["published:mIoU", "naive:BF1", "ce", "ce + published:mIoU"])

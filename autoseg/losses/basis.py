@@ -94,7 +94,7 @@ def linear_form(
     y_hat, y = _Map({P: 1.0}, {P: 1.0}), _Map({}, {ONE: 1.0})
     try:
         maps = {name: _map(x) for name, x in formula.sums(y_hat, y, _LinearOps(operands, ends, conventions)).items()}
-    except (_NotLinearError, AttributeError, TypeError):
+    except (_NotLinearError, AttributeError, TypeError, ValueError):
         return None
     bands = {x.in_band for x in maps.values() if any(x.at)}
     # Without a sum named "target", the classes of the batch are those of all its pixels, not of the band's.

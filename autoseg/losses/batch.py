@@ -12,7 +12,7 @@ from autoseg.errors import InputError, unknown
 from autoseg.losses.labels import Labels
 from autoseg.losses.targets import Mode, check_batch, check_logits, check_mode, is_soft, label_channels
 from autoseg.metrics.counts import IgnoreIndex, check_ignore_index, check_void_is_no_class
-from autoseg.metrics.targets import check_class_weights, check_count
+from autoseg.metrics.targets import check_class_weights, check_count, stripped
 
 
 def ranks(sync: bool, group: Any = None) -> int:
@@ -74,6 +74,9 @@ class Loss(nn.Module):
         self.class_weights: Tensor | None
         weights = None if class_weights is None else check_class_weights(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)
+        for name, value in (("sync", sync), ("check_labels", check_labels)):
+            if not isinstance(value, bool):
+                raise InputError(f"found {value!r}", where=name, expected="true or false")
         self.sync, self.group, self.check_labels = sync, group, check_labels
 
     def extra_repr(self) -> str:
@@ -96,8 +99,12 @@ class Loss(nn.Module):
         check_mode(logits, self.mode)
         if is_soft(logits, target):
             return self.of_soft(logits, cast(Tensor, target))
+        shape = logits.shape
         logits, labels = check_batch(logits, target, self.ignore_index)
-        return self._guard(self.of_batch(logits, labels), labels, logits.shape[1])
+        value = self._guard(self.of_batch(logits, labels), labels, logits.shape[1])
+        if isinstance(target, Tensor) and target.shape == shape and shape[1] > 1 and target.dtype != torch.bool:
+            value = self._guard(value, Labels(stripped(target).flatten(0, 1)), 2)  # one-hot maps of 0 and 255
+        return value
 
     def of_channels(self, logits: Tensor, channels: Tensor) -> Tensor:
         """Return the losses of the channels (C,) of a multilabel batch."""

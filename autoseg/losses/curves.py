@@ -127,7 +127,7 @@ def evaluate_piece(piece: Piece, y: Array, work: Sequence[Array | None] = (None,
     case at a = 0 (control point in the middle) nor at b = 0 (on the left end), and no cancellation but D's own.
     """
     xp = library(y)
-    x = y - piece.u0 if piece.u0 else y
+    x = xp.subtract(y, piece.u0, out=work[2]) if piece.u0 else y
     if piece.a == 0 and piece.d == 0:  # a line
         rise = piece.c / piece.b
         value = _affine(piece.v0, rise, x, work[2])
@@ -210,8 +210,9 @@ def as_numbers(numbers: Sequence[float], what: str) -> list[float]:
     try:
         if isinstance(numbers, str | bytes | bytearray | Mapping | Set):
             raise TypeError
+        kind = str(getattr(numbers, "dtype", ""))  # an array's or a tensor's
         listed = list(numbers)
-        if any(isinstance(number, str | bytes | bool) for number in listed):
+        if "bool" in kind or "complex" in kind or any(isinstance(number, str | bytes | bool) for number in listed):
             raise TypeError
         found = [float(number) for number in listed]
     except (TypeError, ValueError, OverflowError, RuntimeError, NotImplementedError):  # torch raises the last two

@@ -107,7 +107,8 @@ def _source(part: Any) -> str:
 
 def _comment(text: str) -> str:
     """Return a text that can stand in a docstring, whatever it contains."""
-    return " ".join(text.replace("\\", "/").replace('"', "'").split()) or "no source given"
+    plain = "".join(letter if letter.isprintable() else " " for letter in text)  # no NUL, which Python does not read
+    return " ".join(plain.replace("\\", "/").replace('"', "'").split()) or "no source given"
 
 
 class _Code(str):

@@ -103,15 +103,16 @@ class FormulaLoss(Loss):
         if not region or not len(logits) or not eager_on_cpu(logits) or not eager_on_cpu(channels):
             return super().of_channels(logits, channels)
         self._follow(logits)
-        if channels.is_floating_point() and bool(((small := channels.to(torch.uint8)) == channels).all()):
-            channels = small  # a check of floats costs more than the loss
         flat = channels.reshape(1, len(channels) * channels.shape[1], -1)
         known = label_map(flat, 2, self.ignore_index, "target").view(channels.shape)
         with torch.autocast("cpu", enabled=False):
             return _ChannelLosses.apply(precise(logits), known, self)
 
     def _losses_of_channels(self, stats: Tensor) -> Tensor:
-        return torch.stack([self._loss_of_stats(one) for one in stats])
+        """Return the losses of what a kernel counted for each channel, with autograd, all at once."""
+        assert self.form is not None
+        sums = self._of_all_ranks(self.coefficients @ stats.flatten(1, -2))
+        return torch.vmap(functools.partial(self._loss_of_sums, self.form.names))(sums)
 
     def _loss_of_stats(self, stats: Tensor) -> Tensor:
         """Return the loss of what a kernel counted, with autograd."""
@@ -122,8 +123,12 @@ class FormulaLoss(Loss):
 
         The last row has no name: it is greater than 0 for classes in the batch.
         """
-        if ranks(self.sync, self.group) > 1:
-            sums = sum_over_ranks(sums, self.group)
+        return self._loss_of_sums(names, self._of_all_ranks(sums))
+
+    def _of_all_ranks(self, sums: Tensor) -> Tensor:
+        return sum_over_ranks(sums, self.group) if ranks(self.sync, self.group) > 1 else sums
+
+    def _loss_of_sums(self, names: Iterable[str], sums: Tensor) -> Tensor:
         *each, present = sums.unbind(0)
         counted = present > 0 if self.conventions.absent == "skip" else None
         weights = self.weights_of(len(present))
@@ -219,6 +224,9 @@ class _KernelLoss(torch.autograd.Function):
         stats = kernel.stats.requires_grad_()
         with torch.enable_grad():
             loss = owner._loss_of_stats(stats)
+        if not loss.requires_grad:
+            where = f"{owner.formula.name}: per_class"
+            raise InputError("has no gradient", where=where, expected="arithmetic on the sums, not detached")
         (by_stats,) = torch.autograd.grad(loss, stats, allow_unused=True, materialize_grads=True)
         ctx.save_for_backward(kernel.gradient(by_stats))
         return loss.detach().to(logits.dtype)

@@ -1,4 +1,4 @@
-"""The hand-made losses that the paper compares with.
+"""Hand-made losses: those that the paper compares with, and later rivals (JML, focal, Tversky).
 
 All are multi-class, take (N, C, H, W) logits (C = 1: binary) and (N, H, W) labels, leave void out, and are finite and
 connected to the logits on every batch. Libraries have most of them, but torch's cross entropy is NaN on a batch of
@@ -130,6 +130,27 @@ def _inverse_frequencies(class_counts: Sequence[int]) -> Tensor:
     return torch.where(present, weight, weight[present].max()).float()
 
 
+class FocalLoss(_PixelLoss):
+    """Focal loss (Lin et al. 2017): the mean of -(1 - p_y)^gamma log p_y; their alpha is `class_weights`."""
+
+    def __init__(self, ignore_index: IgnoreIndex = "auto", *, gamma: float = 2.0, **common: Any) -> None:
+        super().__init__(ignore_index, **common)
+        if not (gamma == 0 or 1 <= gamma <= 100):  # between 0 and 1 the slope is infinite where p_y is 1
+            raise InputError(f"found {gamma!r}", where="gamma", expected="0, or 1 to 100")
+        self.gamma = float(gamma)
+
+    def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
+        """Return the mean of (1 - p_y)^gamma CE."""
+        classes = logits.shape[1]
+        pixelwise = F.cross_entropy(logits, known, ignore_index=classes, reduction="none")
+        hard = (-torch.expm1(-pixelwise)).clamp(min=0.0) ** self.gamma
+        valid = known != classes
+        if (weights := self.weights_of(classes)) is not None:
+            valid = F.pad(weights.to(logits.dtype), (0, 1))[known]
+            hard = hard * valid
+        return self._mean((pixelwise * hard).sum(), valid.sum(), known.numel())
+
+
 class DPCELoss(_PixelLoss):
     """DPCE (Caliva et al. 2019): cross entropy, weighted by 1 + a map that is 1 at class boundaries and falls to 0.
 
@@ -186,6 +207,62 @@ class DiceLoss(FormulaLoss):
         curves = {"square": _SQUARE} if squared else {}
         operands = {"size": ("square" if squared else None, None)}
         super().__init__(_DICE, operands, curves, 1, Conventions(absent="skip"), ignore_index, **common)
+
+
+def _overlap_sums(y_hat: Any, y: Any, ops: Any) -> dict[str, Any]:
+    return {"inter": y_hat * y, "pred": y_hat, "target": y}
+
+
+def _soft_sums(y_hat: Any, y: Any, ops: Any) -> dict[str, Any]:
+    return {"size": y_hat + y, "apart": abs(y_hat - y), "target": y}
+
+
+_JACCARD = Formula(
+    "Jaccard", _overlap_sums, per_class=lambda s: ratio(s["inter"], s["pred"] + s["target"] - s["inter"])
+)
+_SOFT_JACCARD = Formula(
+    "SoftJaccard", _soft_sums, per_class=lambda s: ratio(s["size"] - s["apart"], s["size"] + s["apart"])
+)
+
+
+class JMLLoss(FormulaLoss):
+    """Jaccard metric loss (Wang, Ning, Blaschko 2023), the mean over classes in the batch, all images together.
+
+    1 - (|p| + |y| - |p - y|) / (|p| + |y| + |p - y|), in sums over pixels: with labels this is the soft Jaccard loss,
+    1 - sum(p y) / sum(p + y - p y). With a target of probabilities it is least where both are the same, which the soft
+    Jaccard loss is not.
+    """
+
+    def __init__(self, ignore_index: IgnoreIndex = "auto", **common: Any) -> None:
+        super().__init__(_JACCARD, {}, {}, 1, Conventions(absent="skip"), ignore_index, **common)
+        self.of_maps = FormulaLoss(_SOFT_JACCARD, {}, {}, 1, Conventions(absent="skip"), ignore_index, **common)
+
+    def of_soft(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of a target of probabilities."""
+        return self.of_maps.of_soft(logits, target)
+
+
+class TverskyLoss(FormulaLoss):
+    """Tversky loss (Salehi et al. 2017): 1 - the mean over classes in the batch of TP / (TP + alpha FP + beta FN).
+
+    TP = sum(p y), FP = sum(p (1 - y)), FN = sum((1 - p) y). The paper's best are alpha .3 and beta .7; with both .5 it
+    is the Dice loss.
+    """
+
+    def __init__(
+        self, ignore_index: IgnoreIndex = "auto", *, alpha: float = 0.3, beta: float = 0.7, **common: Any
+    ) -> None:
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            if not 0 < value <= 100:
+                raise InputError(f"found {value!r}", where=name, expected="a number above 0, 100 at most")
+        self.alpha, self.beta = float(alpha), float(beta)
+
+        def per_class(s: Any) -> Any:
+            wrong = alpha * (s["pred"] - s["inter"]) + beta * (s["target"] - s["inter"])
+            return ratio(s["inter"], s["inter"] + wrong)
+
+        index = Formula("Tversky", _overlap_sums, per_class=per_class)
+        super().__init__(index, {}, {}, 1, Conventions(absent="skip"), ignore_index, **common)
 
 
 class ReleasedDiceLoss(_HandMade):

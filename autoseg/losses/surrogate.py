@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
@@ -22,6 +23,8 @@ class Surrogate(Document):
     >>> s = Surrogate.make("mIoU")
     >>> len(s.theta), s.control_points[:4]
     (12, [0.25, 0.25, 0.5, 0.5])
+    >>> Surrogate.make("mAcc", source="nowhere")
+    Surrogate(mAcc, bezier, AND of 2 pieces, theta=[0.25 0.25 0.33 0.33 0.5 0.5], source='nowhere')
     """
 
     model_config = ConfigDict(strict=True)
@@ -91,6 +94,18 @@ class Surrogate(Document):
             else found.loss_conventions(**(conventions or {})),
             source=str(source),
         )
+
+    def __repr__(self) -> str:
+        return f"Surrogate({self.summary}, source={textwrap.shorten(self.source, 90, placeholder=' ...')!r})"
+
+    __str__ = __repr__
+
+    @property
+    def summary(self) -> str:
+        """The metric and its curves in a few words; the numbers are rounded."""
+        pieces = f"{self.pieces} piece{'s' * (self.pieces > 1)}"
+        theta = " ".join(f"{x:.2g}" for x in self.theta)
+        return f"{self.metric}, {self.family}, {' '.join(self.curves)} of {pieces}, theta=[{theta}]"
 
     @property
     def space(self) -> CurveSpace:

@@ -180,9 +180,8 @@ class SurrogateLoss(FormulaLoss):
 
     def extra_repr(self) -> str:
         """Describe the loss in one line."""
-        s = self.surrogate
-        settings = ", ".join(f"{key}={value}" for key, value in self.conventions.model_dump().items())
-        return (
-            f"{s.metric}, family={s.family}, layout={s.layout}, theta={[round(x, 4) for x in s.theta]}, "
-            f"ignore_index={self.ignore_index}, {settings}"
-        )
+        usual = formula.get(self.surrogate.metric).loss_conventions().model_dump()
+        others = {key: value for key, value in self.conventions.model_dump().items() if value != usual[key]}
+        settings = "".join(f", {key}={value}" for key, value in others.items())
+        mode = "" if self.mode is None else f", mode={self.mode}"
+        return f"{self.surrogate.summary}, ignore_index={self.ignore_index}{mode}{settings}"

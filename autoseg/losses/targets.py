@@ -10,7 +10,7 @@ from torch import Tensor
 from autoseg.errors import InputError
 from autoseg.losses.kernels.device import eager_on_cpu
 from autoseg.losses.labels import NO_VOID, Labels
-from autoseg.metrics.targets import LABELS, call_that_works, check_whole_numbers, stripped
+from autoseg.metrics.targets import LABELS, call_that_works, check_whole_numbers, dense, stripped
 
 Mode = Literal["binary", "multiclass", "multilabel"]
 
@@ -37,13 +37,7 @@ def check_logits(logits: Tensor) -> Tensor:
     if logits.ndim not in (4, 5) or 0 in logits.shape[1:]:
         expected = "(N, C, H, W) or (N, C, D, H, W)"
         raise InputError(f"has shape {tuple(logits.shape)}", where="logits", expected=expected)
-    return _dense(stripped(logits), "logits")
-
-
-def _dense(x: Tensor, where: str) -> Tensor:
-    if x.layout != torch.strided or x.is_meta:
-        raise InputError("is sparse or without data", where=where, expected="a dense tensor")
-    return x
+    return dense(stripped(logits), "logits")
 
 
 def check_mode(logits: Tensor, mode: Mode | None) -> None:
@@ -60,7 +54,7 @@ def label_maps(target: Tensor, shape: tuple[int, ...]) -> Tensor:
     """
     if not isinstance(target, Tensor) or target.is_complex():
         raise InputError(f"found {getattr(target, 'dtype', type(target))}", where="target", expected=LABELS)
-    labels = _dense(stripped(target), "target")
+    labels = dense(stripped(target), "target")
     if labels.ndim == len(shape) + 1 and labels.shape[1] == 1:
         labels = labels.squeeze(1)
     if labels.shape != shape:
@@ -92,7 +86,12 @@ def label_channels(logits: Tensor, target: Tensor) -> Tensor:
             expected=f"{tuple(logits.shape)}, as the logits have in mode 'multilabel'",
             cure=f"give `F.one_hot(target, {logits.shape[1]}).movedim(-1, 1)` of labels",
         )
-    return _dense(stripped(target), "target")
+    target = dense(stripped(target), "target")
+    if target.is_floating_point() and eager_on_cpu(target):
+        small = target.to(torch.uint8)
+        if torch.equal(small.to(target.dtype), target):
+            return small  # checks of floats cost more than a loss
+    return target
 
 
 def is_soft(logits: Tensor, target: Tensor | Labels) -> bool:

@@ -12,7 +12,7 @@ from autoseg.errors import unknown, whole_number
 from autoseg.files import Part, parse
 
 Absent = Literal["skip", "zero"]
-Pixels = Annotated[int, Field(ge=0), BeforeValidator(lambda value: whole_number(value, unit="of pixels"))]
+Pixels = Annotated[int, Field(ge=0, le=100_000), BeforeValidator(lambda value: whole_number(value, unit="of pixels"))]
 
 
 class Conventions(Part):

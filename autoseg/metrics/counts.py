@@ -18,7 +18,7 @@ from torch import Tensor
 
 from autoseg.errors import InputError, whole_number
 from autoseg.metrics.conventions import Conventions
-from autoseg.metrics.targets import LABELS, check_whole_numbers, stripped
+from autoseg.metrics.targets import LABELS, check_whole_numbers, dense, stripped
 
 LabelMap = Any  # numpy array, torch tensor, or what numpy turns into one
 Counts = dict[str, Tensor]
@@ -43,7 +43,7 @@ def label_map(labels: LabelMap, num_classes: int, ignore_index: int | None, what
         if array.dtype.kind not in "iubf":
             raise InputError(f"has dtype {array.dtype}", where=what, expected=LABELS)
         labels = torch.from_numpy(np.require(array, requirements=["C", "W"]))
-    labels = stripped(labels).detach()
+    labels = dense(stripped(labels), what).detach()
     if labels.is_complex():
         raise InputError(f"has dtype {labels.dtype}", where=what, expected=LABELS)
     if labels.ndim == dims + 2 and labels.shape[1] == 1:
@@ -53,6 +53,8 @@ def label_map(labels: LabelMap, num_classes: int, ignore_index: int | None, what
         check_whole_numbers(floats, labels, what)
     if labels.ndim not in (dims, dims + 1) or 0 in labels.shape[-dims:]:
         cure = f"give `{what}.argmax(1)` of scores or one-hot maps" if labels.ndim == dims + 2 else ""
+        if cure and dims == 2:
+            cure += ", `SegmentationMetrics(..., volumes=True)` for volumes"
         expected = "(H, W) or (N, H, W)" if dims == 2 else "(D, H, W) or (N, D, H, W)"
         raise InputError(f"has shape {tuple(labels.shape)}", where=what, expected=expected, cure=cure)
     if labels.dtype == torch.bool:

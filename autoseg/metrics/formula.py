@@ -10,6 +10,7 @@ Torch is imported where it is needed, because search spaces are derived from for
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
@@ -229,7 +230,7 @@ class Formula:
         mask = self.void == "masked" or conventions.mask_void
         pool_mask = valid if self.void == "seen" and conventions.mask_void else None
         maps = self.sums(y_hat, y, Ops(conventions, pool_mask, curves))
-        if not isinstance(maps, Mapping) or not all(getattr(x, "ndim", 0) == y.ndim for x in maps.values()):
+        if not (isinstance(maps, Mapping) and maps and all(getattr(x, "shape", 0) == y.shape for x in maps.values())):
             expected = "a name and a map (N, C, H, W) for each sum"
             raise InputError(f"found {type(maps).__name__}", where=f"{self.name}: sums", expected=expected)
         pixels = (0, *range(2, y.ndim))
@@ -250,15 +251,18 @@ class Formula:
         """
         import torch
 
-        values = self.per_class(sums)
-        if not isinstance(values, torch.Tensor) or values.ndim != 1:
-            found = f"found {type(values).__name__}"
-            raise InputError(found, where=f"{self.name}: per_class", expected="a tensor with a score for each class")
+        own = {"per_class": self.per_class(sums), **({"weight": self.weight(sums)} if self.weight else {})}
+        for part, found in own.items():
+            fits = isinstance(found, torch.Tensor) and found.shape == next(iter(sums.values())).shape
+            if not fits or not found.is_floating_point():
+                what, expected = f"found {type(found).__name__}", "a tensor with a float for each class"
+                raise InputError(what, where=f"{self.name}: {part}", expected=expected)
+        values = own["per_class"]
         measured = values == values  # not NaN
         if present is not None:
             measured = measured & present
         values = values.masked_fill(~measured, 0.0)
-        weight = torch.ones_like(values) if self.weight is None else self.weight(sums)
+        weight = own["weight"] if self.weight else torch.ones_like(values)
         if conventions.absent != "zero":
             weight = weight * measured
         if self.drops_background and conventions.drop_background:
@@ -331,9 +335,15 @@ def one_hot(
 _REGISTRY: dict[str, Formula] = {}
 
 
+_NAME = re.compile(r"[^\s:/+*]([^\n\r\0\x1b:/+*]*[^\s:/+*])?")  # as a name may stand in a sum of losses
+
+
 def register(formula: Formula, *, replace: bool = False) -> Formula:
     """Make a formula known under its name, wherever a metric name is accepted."""
-    key = formula.name.lower()
+    name = getattr(formula, "name", None)
+    if not isinstance(formula, Formula) or not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InputError(f"found {name or formula!r}", where="register", expected="a Formula with a plain name")
+    key = name.lower()
     if key in _REGISTRY and not replace:
         raise InputError(
             f"a metric named '{_REGISTRY[key].name}' is registered already", cure="pass replace=True to replace it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -256,6 +257,23 @@ class SegmentationMetrics(nn.Module):
                 pairs = zip(mine.items(), parts, strict=True)
                 states |= {place: part.view(value.shape).to(value.device) for (place, value), part in pairs}
         return states
+
+    def as_torchmetrics(self, **options: Any) -> Any:
+        """Return a `torchmetrics.MetricCollection` of these metrics, by name, each a scalar; nothing is counted yet.
+
+        It goes into other collections and into Lightning's `self.log_dict`, and takes scores (N, C, ...) too, whose
+        largest is the prediction. torchmetrics moves and synchronises it; `options` are those of `torchmetrics.Metric`.
+        """
+        from autoseg.metrics.torchmetrics import collection
+
+        return collection(self, **options)
+
+    def _only(self, name: str) -> SegmentationMetrics:
+        """Return metrics with the same settings that compute one of these, and have counted nothing."""
+        other = copy.deepcopy(self)
+        other._formulas = {name: self._formulas[name]}
+        other.reset()
+        return other
 
     def _known(self) -> States:
         """Return the counts that scores are made of: those of all processes, unless that is switched off."""

@@ -23,6 +23,13 @@ def stripped(x: Tensor) -> Tensor:
     return x.as_subclass(Tensor)
 
 
+def dense(x: Tensor, where: str) -> Tensor:
+    """Return the tensor; a sparse, quantised or meta tensor is refused."""
+    if x.layout != torch.strided or x.is_meta or x.is_quantized:
+        raise InputError("is sparse, quantised or without data", where=where, expected="a dense tensor")
+    return x
+
+
 def check_whole_numbers(floats: Tensor, labels: Tensor, where: str) -> None:
     """Refuse floats that are not the whole numbers `labels`."""
     if not bool((floats == labels).all()):
@@ -61,6 +68,8 @@ def call_that_works(name: str, found: tuple[int, ...], wanted: tuple[int, ...]) 
         return f"give `{name}.squeeze(-1).long()`"
     if len(found) == len(wanted) + 1 and (found[0], *found[2:]) == wanted:
         return f"give `{name}.argmax(1)` of one-hot maps"
+    if found[:-1] == wanted:
+        return f"give `{name}.argmax(-1)` of one-hot maps"
     if (1, *found) == wanted:
         return f"give `{name}.unsqueeze(0)`"
     if len(found) in (len(wanted), len(wanted) + 1) and found[0] == wanted[0] and name == "target":

@@ -1,7 +1,10 @@
 """The sums of a formula with a linear form, on a CPU, for channels that are binary tasks each: see `region`.
 
 Of two classes one is the true one, with a probability s, and the other has 1 - s. So every curve of the form is
-evaluated once for each pixel: at s, if it is needed at the true class (y = 1), else at 1 - s. No autograd is recorded.
+evaluated once for each pixel: at s, if it is needed at the true class (y = 1), else at 1 - s.
+
+What makes it fast: some planes at a time stay in the cache, in memory that is used again; see also `blend`. No autograd
+is recorded.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ import torch
 from torch import Tensor
 
 from autoseg.losses.basis import ONE, BasisFunction, LinearForm, P
-from autoseg.losses.curves import Curve, evaluate_piece
+from autoseg.losses.curves import Curve
+from autoseg.losses.kernels.blend import MAPS, BlendedCurve
 
-PIXELS = 2**15  # worked on at once, so that they stay in the cache
+PIXELS = 2**16  # worked on at once: fewer, and the calls cost more than the work
 
 
 class SigmoidKernel:
@@ -22,7 +26,7 @@ class SigmoidKernel:
 
     Args:
         logits: (N, C, ...), float32 or float64.
-        labels: of the same shape, 0 or 1, and 2 for void, which is left out.
+        labels: of the same shape, in uint8: 0 or 1, and 2 for void, which is left out.
         form: which curves are needed where.
         curves: the curve of each term of the form.
         with_gradient: keep what `gradient` needs.
@@ -41,70 +45,92 @@ class SigmoidKernel:
         images, channels = logits.shape[:2]
         self.shape = logits.shape
         self.z, self.labels = logits.reshape(images * channels, -1), labels.reshape(images * channels, -1)
-        self.ones = (self.labels == 1).to(logits.dtype)
-        void = self.labels == 2
-        self.valid = (~void).to(logits.dtype) if bool(void.any()) else None
+        self.has_void = bool(labels.max() > 1) if labels.numel() else False
         # What is summed: where the class is the true one (y = 1) or the other one (y = 0), which term, at which place.
         terms = [(y, k, term) for y in (0, 1) for k, term in enumerate(form.terms[y]) if form.needs(y, term)]
         self.terms = [(y, k, term) for y, k, term in terms if term != ONE]
-        self.stats = logits.new_zeros(len(self.z), 2, form.width, 2, dtype=torch.float64)
         self.slopes = [torch.empty_like(self.z) for _ in self.terms] if with_gradient else []
-        for plane, first in self._chunks():
-            self._count(plane, slice(first, first + PIXELS), curves)
-        self.stats = self.stats.view(images, channels, *self.stats.shape[1:]).sum(0)
+        rows = max(min(PIXELS // max(self.z.shape[1], 1), len(self.z)), 1)
+        self.work = [logits.new_empty(rows, min(self.z.shape[1], PIXELS)) for _ in range(6 + MAPS)]
+        shapes = {term: BlendedCurve(curve, logits.dtype) for term, curve in curves.items()}
+        sums = [self._count(some, shapes) for some in self._chunks()]
+        self.stats = self._by_channel(sums, form.width)
 
-    def _count(self, plane: int, some: slice, curves: Mapping[BasisFunction, Curve]) -> None:
-        z, of_1 = self.z[plane, some], self.ones[plane, some]
-        sign = of_1 * 2 - 1
-        valid = None if self.valid is None else self.valid[plane, some]
-        u = z * sign
-        true = torch.sigmoid(u)
-        other = torch.sigmoid(u.neg_())
-        rise = sign.mul_(true).mul_(other)  # of s by the logit
-        if valid is not None:
+    def _count(self, some: tuple[slice, slice], curves: Mapping[BasisFunction, BlendedCurve]) -> list[Tensor]:
+        """Return sums by plane: of 1 and each term, over all pixels and then over those of 1."""
+        z = self.z[some]
+        of_1, valid, true, other, rise, spare, *work = self._memory(z)
+        self._masks(some, of_1, valid)
+        sign = torch.add(of_1, of_1, out=rise).sub_(1)
+        torch.sigmoid(torch.mul(z, sign, out=spare), out=true)
+        torch.sigmoid(spare.neg_(), out=other)
+        rise.mul_(true).mul_(other)  # of s by the logit
+        if self.has_void:
             rise.mul_(valid)
-        slopes = iter(self.slopes)
         # The areas, needed or not, say which classes are in the batch; NaN where a logit is not finite.
-        areas = _by_class(torch.ones_like(z) if valid is None else valid, of_1) + 0 * z.sum()
-        self.stats[plane, 1, 0] += areas
-        self.stats[plane, 0, 0] += areas.flip(0)
-        for y, k, term in self.terms:
+        area = valid.sum(1) if self.has_void else z.new_full((len(z),), z.shape[1])
+        sums = [area.add_(z.sum(1), alpha=0.0), of_1.sum(1)]
+        for number, (y, _, term) in enumerate(self.terms):
             s = true if y else other
-            value, slope = (s, None) if term == P else _value_and_slope(curves[term], s)
-            sums = _by_class(value if valid is None else value * valid, of_1)
-            self.stats[plane, y, k] += sums if y else sums.flip(0)  # the other class of a pixel of 1 is 0
+            value, slope = (s, None) if term == P else curves[term].value_and_slope(s, work)
+            if self.has_void:
+                value = torch.mul(value, valid, out=work[0])
+            sums += [value.sum(1), torch.mul(value, of_1, out=spare).sum(1)]
             if self.slopes:
-                out = next(slopes)[plane, some]
+                out = self.slopes[number][some]
                 torch.mul(rise, slope, out=out) if slope is not None else out.copy_(rise)
+        return sums
+
+    def _by_channel(self, sums: list[list[Tensor]], width: int) -> Tensor:
+        """Return `stats`, given what `_count` returned for each chunk."""
+        images, channels = self.shape[:2]
+        each = torch.stack([torch.cat(part) for part in zip(*sums, strict=True)]).double()
+        # By term, pixels (all, of 1), image and channel; the chunks of a plane come one after the other.
+        whole, of_1 = each.view(1 + len(self.terms), 2, images, channels, -1).sum((2, 4)).unbind(1)
+        stats = whole.new_zeros(channels, 2, width, 2)
+        for (y, k), whole_k, of_1_k in zip([(1, 0), *((y, k) for y, k, _ in self.terms)], whole, of_1, strict=True):
+            stats[:, y, k, y], stats[:, y, k, 1 - y] = of_1_k, whole_k - of_1_k  # the other class of a pixel of 1 is 0
+        stats[:, 0, 0] = stats[:, 1, 0].flip(-1)
+        return stats
+
+    def _memory(self, z: Tensor) -> list[Tensor]:
+        """Return parts of the memory for the work, shaped like z."""
+        if z.shape == self.work[0].shape:
+            return self.work
+        return [w.view(-1)[: z.numel()].view(z.shape) for w in self.work]
+
+    def _masks(self, some: tuple[slice, slice], of_1: Tensor, valid: Tensor) -> None:
+        """Put into `of_1` where a pixel is 1, and, if there is void, into `valid` where it has a label."""
+        labels = self.labels[some]
+        if not self.has_void:
+            of_1.copy_(labels)
+            return
+        valid.copy_(labels).sub_(2).neg_().clamp_(max=1)  # 0, 1, 2 -> 1, 1, 0
+        of_1.copy_(labels).mul_(valid)
 
     def gradient(self, by_stats: Tensor) -> Tensor:
         """Return the derivative by the logits, given the derivative by `stats`; the kernel is used up."""
-        by, channels = by_stats.to(self.z.dtype), self.shape[1]
-        gradient = torch.zeros_like(self.z)
-        for plane, first in self._chunks():
-            some = slice(first, first + PIXELS)
-            of_1, out = self.ones[plane, some], gradient[plane, some]
-            on_1 = torch.zeros_like(out)  # what a pixel of 1 has more than one of 0
-            for (y, k, _), slope in zip(self.terms, self.slopes, strict=True):
-                at_0, at_1 = by[plane % channels, y, k].tolist()
-                if not y:  # 1 - s falls where s rises
-                    at_0, at_1 = -at_1, -at_0
-                out.add_(slope[plane, some], alpha=at_0)
-                on_1.add_(slope[plane, some], alpha=at_1 - at_0)
-            out.addcmul_(on_1, of_1)
+        by = by_stats.to(self.z.dtype).repeat(self.shape[0], 1, 1, 1).unsqueeze(-1)
+        factors = []  # of each term's slope, by plane: at a pixel of 0, and how much more at one of 1
+        for y, k, _ in self.terms:
+            at_0, at_1 = by[:, y, k, 0], by[:, y, k, 1]
+            if not y:  # 1 - s falls where s rises
+                at_0, at_1 = -at_1, -at_0
+            factors.append((at_0, at_1 - at_0))
+        gradient = self.slopes[0] if self.slopes else torch.zeros_like(self.z)
+        for some in self._chunks():
+            out = gradient[some]
+            of_1, valid, weight, *_ = self._memory(out)
+            self._masks(some, of_1, valid)
+            for (at_0, more), slope in zip(factors, self.slopes, strict=True):
+                torch.addcmul(at_0[some[0]], of_1, more[some[0]], out=weight)
+                out.mul_(weight) if slope is gradient else out.addcmul_(slope[some], weight)
         return gradient.view(self.shape)
 
-    def _chunks(self) -> Iterator[tuple[int, int]]:
-        return ((plane, first) for plane in range(len(self.z)) for first in range(0, self.z.shape[1], PIXELS))
-
-
-def _by_class(values: Tensor, of_1: Tensor) -> Tensor:
-    """Return the sums of values over the pixels of 0 and of 1, in float64."""
-    in_1 = (values * of_1).sum().double()
-    return torch.stack([values.sum().double() - in_1, in_1])
-
-
-def _value_and_slope(curve: Curve, s: Tensor) -> tuple[Tensor, Tensor]:
-    if len(curve.pieces) == 1 and not curve.jumps_at_0 and not curve.jumps_at_1:
-        return evaluate_piece(curve.pieces[0], s)
-    return curve.value_and_slope(s)
+    def _chunks(self) -> Iterator[tuple[slice, slice]]:
+        """Yield planes and pixels: some planes, or a part of one."""
+        planes, pixels = self.z.shape
+        rows = len(self.work[0])
+        for plane in range(0, planes, rows):
+            for first in range(0, pixels, PIXELS):
+                yield slice(plane, min(plane + rows, planes)), slice(first, min(first + PIXELS, pixels))
