@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import FloatDistribution
+from optuna.distributions import BaseDistribution, FloatDistribution
 from tqdm import tqdm
 
 from autoseg.files import fingerprint, read_json, write_json
@@ -41,6 +41,7 @@ HERE = Path(__file__).parent
 CACHE = HERE / ".cache" / "search"
 M = 32
 BUDGETS = (160, 640)
+STOPS = (64, 96, 160, 320, 640)  # where a search that is under way is asked for its answer
 VERSION = 1  # raise it when landscapes or methods change: cached runs of another version are not read
 
 
@@ -69,7 +70,7 @@ def recommended(land: Landscape, budget: int, **changes: Any) -> Answers:
             thetas.append(draw(s, policy, land.seed, number))
             scores.append(land.score(thetas[-1], number))
         policy = guided_policy(s, policy.mu, land.seed, step, thetas, scores)._replace(begin=step * M)
-        if step * M in BUDGETS:
+        if step * M in STOPS:
             yield step * M, policy.mu
 
 
@@ -81,7 +82,7 @@ def cma_es(land: Landscape, budget: int, population: int | None) -> Answers:
         land.start.copy(), 0.2, np.tile([0.0, 1.0], (land.dimensions, 1)), seed=land.seed, population_size=population
     )
     number = 0
-    for stop in BUDGETS:
+    for stop in (stop for stop in STOPS if stop <= budget):
         while number + cma.population_size <= stop:
             told = []
             for _ in range(cma.population_size):
@@ -94,13 +95,13 @@ def cma_es(land: Landscape, budget: int, population: int | None) -> Answers:
 
 def by_optuna(land: Landscape, budget: int, sampler: Callable[[int], optuna.samplers.BaseSampler]) -> Answers:
     """An Optuna sampler that has no mean; answer: its best trial by score. It gets the start as its first trial."""
-    space = {f"x{i}": FloatDistribution(0, 1) for i in range(land.dimensions)}
+    space: dict[str, BaseDistribution] = {f"x{i}": FloatDistribution(0, 1) for i in range(land.dimensions)}
     study = optuna.create_study(direction="maximize", sampler=sampler(land.seed))
     study.enqueue_trial(dict(zip(space, land.start, strict=True)))
     for number in range(budget):
         trial = study.ask(space)
         study.tell(trial, land.score(list(trial.params.values()), number))
-        if number + 1 in BUDGETS:
+        if number + 1 in STOPS:
             yield number + 1, np.array([study.best_params[name] for name in space])
 
 
@@ -194,7 +195,7 @@ def summary(
 
 def cost(history: int = 640, dimensions: int = 12) -> list[list[str]]:
     """Return CPU milliseconds per ask, 320 to 640 trials into a study in memory, and per update, in one run."""
-    space = {f"x{i}": FloatDistribution(0, 1) for i in range(dimensions)}
+    space: dict[str, BaseDistribution] = {f"x{i}": FloatDistribution(0, 1) for i in range(dimensions)}
     samplers: dict[str, optuna.samplers.BaseSampler] = {
         "PPO2 default": PPO2Sampler(space, steps=history // M),
         "random": _random(0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ CODE = (
         "search/sampler.py",
         "search/frozen.py",
         "search/box.py",
+        "search/foreign.py",
         "search/ppo2.py",
         "search/guided.py",
         "search/model.py",
@@ -30,7 +32,16 @@ def assemble(out: Path) -> Path:
         text = (ROOT / "autoseg" / name).read_text(encoding="utf-8")
         text = text.replace("from autoseg.search.", "from .").replace("from autoseg.", "from .")
         (package / Path(name).name).write_text(text, encoding="utf-8")
+    _in_the_registrys_style(package)
     return package
+
+
+def _in_the_registrys_style(package: Path) -> None:
+    """Sort the imports and break the lines as the registry's lint asks."""
+    ruff = [sys.executable, "-m", "ruff"]
+    options = ["--no-cache", "--quiet", "--config", str(ROOT / "hub" / "registry-ruff.toml"), str(package)]
+    for verb in (["check", "--fix"], ["format"]):
+        subprocess.run([*ruff, *verb, *options], check=True)
 
 
 if __name__ == "__main__":

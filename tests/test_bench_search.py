@@ -74,8 +74,9 @@ def test_the_recommended_preset_has_half_the_regret_of_the_annealed_one_after_fe
     assert mean(ours) < 0.5 * mean(theirs)
 
 
-def test_recorded_trials_are_replayed_with_their_noise() -> None:
-    record = Record(RECORDED / "scenes.json")
+@pytest.mark.parametrize("name", ["scenes", "pets"])
+def test_recorded_trials_are_replayed_with_their_noise(name: str) -> None:
+    record = Record(RECORDED / f"{name}.json")
     land = Replayed(record, 3)
     assert record.held_out() > 0.5
     assert 0 < record.noise < record.scores.std()

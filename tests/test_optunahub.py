@@ -63,6 +63,15 @@ def test_it_has_all_that_the_hub_asks_for(registry):
     assert (package / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 
+def test_it_passes_the_lint_of_the_registry(registry):
+    options = ["--no-cache", "--config", str(ROOT / "hub/registry-ruff.toml"), "package"]
+    assert run(registry, "-m", "ruff", "check", *options).returncode == 0
+    assert run(registry, "-m", "ruff", "format", "--check", *options).returncode == 0
+    settings = ["--config-file", str(ROOT / "hub/registry-mypy.ini")]
+    done = run(registry, "-m", "mypy", *settings, "--cache-dir", str(registry / "mypy"), "package/samplers/ppo2")
+    assert done.returncode == 0, done.stdout
+
+
 def test_its_example_runs_without_autoseg(registry):
     done = run(registry, "package/samplers/ppo2/example.py")
     assert done.returncode == 0, done.stderr

@@ -63,6 +63,11 @@ def parameters(study: Study) -> list[dict[str, float]]:
 SPACES = {
     "same names, floats": {"x": FloatDistribution(-1, 1), "y": FloatDistribution(0, 10), "z": FloatDistribution(-1, 1)},
     "same names, mixed": {"x": FloatDistribution(-10, 10), "y": IntDistribution(0, 10), "z": FloatDistribution(0, 1)},
+    "same names, steps and logs": {
+        "x": FloatDistribution(1e-7, 10, log=True),
+        "y": FloatDistribution(0, 10, step=0.5),
+        "z": IntDistribution(1, 10, log=True),
+    },
     "other names": {"theta": FloatDistribution(0, 1)},
 }
 
@@ -467,14 +472,14 @@ def test_foreign_parameters_are_independent_and_resume_exactly() -> None:
     assert len({t.params["depth"] for t in once.trials}) > 3
 
 
-def test_a_non_float_in_the_space_goes_to_the_given_independent_sampler() -> None:
+def test_a_choice_in_the_space_goes_to_the_given_independent_sampler() -> None:
     class Nine(optuna.samplers.RandomSampler):
         def sample_independent(self, study, trial, param_name, param_distribution):
             return 9
 
     space = {
         **SPACE,
-        "depth": IntDistribution(1, 9),
+        "depth": CategoricalDistribution([8, 9, 10]),
         "kind": CategoricalDistribution([9]),
         "one": IntDistribution(1, 1),
     }
@@ -587,8 +592,8 @@ def test_all_arguments_but_the_space_are_given_by_name() -> None:
     ("space", "where"),
     [
         ({}, "search_space"),
-        ({"n": IntDistribution(0, 3)}, "search_space"),
-        ({"x": FloatDistribution(1e-3, 1, log=True)}, "search_space"),
+        ({"n": IntDistribution(3, 3)}, "search_space"),
+        ({"x": CategoricalDistribution([1, 2])}, "search_space"),
         ({"x": (0, 1)}, "search_space"),
         ({"x": FloatDistribution(0, 1), "y": FloatDistribution(-1.7e308, 1.7e308)}, "search_space: y"),
     ],

@@ -18,6 +18,7 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import TrialState
 
+from autoseg.search.frozen import DRAW, POLICY, attributes_of, set_attribute
 from autoseg.search.ppo2 import PRESETS
 from autoseg.search.sampler import PPO2Sampler
 from tests.test_sampler import SPACE, assert_policies_are_rederived, suggest
@@ -144,3 +145,18 @@ def test_a_grpc_proxy_gives_the_same_search(tmp_path: Path) -> None:
         [sys.executable, "-c", GRPC, str(tmp_path / "journal.log")], capture_output=True, text=True, timeout=120
     )
     assert run.stdout.strip() == "equal", run.stderr
+
+
+def test_two_processes_that_begin_the_same_step_do_not_try_the_same_twice():
+    """Both chose the same trials, each of them for the numbers from its own one on."""
+    study = optuna.create_study(direction="maximize", sampler=make("recommended"))
+    for number in range(6):
+        study.tell(study.ask(SPACE), -abs(number - 3))
+    first = study.ask(SPACE)  # begins the second step
+    key = f"{POLICY}2:{first.number}"
+    record = attributes_of(study)[key]
+    slower = {**record, "writer": first.number + 1}
+    set_attribute(study, f"{POLICY}2:{first.number - 1}", slower)
+    second = study.ask(SPACE)
+    assert study.trials[second.number].system_attrs[DRAW]["step"] == 2
+    assert second.params != first.params

@@ -75,7 +75,9 @@ def test_a_step_left_out_is_predicted_as_by_a_model_without_it() -> None:
     missed = known = 0.0
     for step in range(5):
         inside = step == STEPS
-        without = model.replace(fitted, thetas=thetas[~inside], targets=fitted.targets[~inside])
+        without = model.replace(
+            fitted, thetas=thetas[~inside], targets=fitted.targets[~inside], doubts=fitted.doubts[~inside]
+        )
         error = fitted.targets[inside] - (without.mean(thetas[inside]) - fitted.level) / fitted.scale
         missed, known = missed + error.var(), known + fitted.targets[inside].var()
     assert fitted.skill(STEPS) == pytest.approx(1 - missed / known, abs=1e-6)

@@ -9,6 +9,7 @@ from typing import Any
 
 from autoseg.files import atomic
 from autoseg.losses.surrogate import Surrogate
+from autoseg.search.early import Watch
 
 
 def near(surrogate: Surrogate, number: int) -> float:
@@ -63,3 +64,12 @@ def quarter(surrogate: Surrogate, number: int) -> float:
     """Take a quarter of a second."""
     time.sleep(0.25)
     return near(surrogate, number)
+
+
+def watched(surrogate: Surrogate, number: int, watch: Watch) -> float:
+    """Tell the score on the way, which is the final one seen through some noise; end when told so."""
+    score = near(surrogate, number)
+    for share in watch.shares:
+        if watch(share, share * score + 0.01 * (number * 0.618 % 1)):
+            return 0.0
+    return score

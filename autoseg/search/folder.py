@@ -13,9 +13,9 @@ from pathlib import Path
 
 from autoseg.errors import InputError
 from autoseg.files import read_json, write_json
-from autoseg.search.records import Proposals, Scored, StepName, TrialScore
+from autoseg.search.records import PriorTrials, Proposals, Scored, StepName, TrialScore
 from autoseg.search.settings import Search, load_search
-from autoseg.search.space import changes, self_contained
+from autoseg.search.space import changes, search_space, self_contained
 from autoseg.search.steps import record
 
 logger = logging.getLogger(__name__)
@@ -107,6 +107,28 @@ class Folder:
     def history(self, steps: int) -> list[Scored]:
         """Read the first `steps` steps, all of which must be scored."""
         return [self.scored(step) for step in range(1, steps + 1)]
+
+    def as_prior(self) -> PriorTrials:
+        """Return all trials of this search, as far as its steps are scored, for another search to start from."""
+        count = 0
+        while (self.step(count + 1) / "proposals.json").exists():
+            count += 1
+        if not count:
+            raise InputError(
+                "there is no search in this folder",
+                where=self.path,
+                cure="give the folder of a search that has run, as `prior`",
+            )
+        history = self.history(count)
+        return PriorTrials(
+            names=list(search_space(history[0].proposals.search).names),
+            thetas=[trial.theta for step in history for trial in step.proposals.trials],
+            scores=[score for step in history for score in step.scores],
+        )
+
+    def kept_prior(self) -> PriorTrials | None:
+        """Return the trials of another search that the first step was made with; the other folder may be gone."""
+        return self.proposals(1).prior if (self.step(1) / "proposals.json").exists() else None
 
     def unscored(self, step: StepName, fingerprints: Mapping[int, str]) -> list[int]:
         """Return which trials have no score with the given fingerprint.

@@ -1,10 +1,11 @@
-"""The policies of an Optuna study: each finished step's successor, frozen in the study's user attributes."""
+"""What an Optuna study keeps of a search in its user attributes: the settings, and each finished step's successor."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autoseg.errors import InputError
 from autoseg.search.box import Box
-from autoseg.search.ppo2 import Adam, Policy, is_number
+from autoseg.search.ppo2 import Adam, Array, Policy, Settings, is_number
 
+SETTINGS = "ppo2:settings"  # a study's user attribute: what its trials mean
 POLICY = "ppo2:policy:"  # and the step and the writing trial's number: "ppo2:policy:2:31"
 DRAW = "ppo2:draw"  # a trial's system attribute: its step, the mean it was drawn around, its parameters
 
@@ -58,6 +60,35 @@ def draw_of(trial: FrozenTrial, names: Collection[str] = ()) -> Mapping[str, Any
 def is_mu(trial: FrozenTrial) -> bool:
     """Whether a trial is the mean itself, and not a sample around it."""
     return bool(draw_of(trial).get("is_mu"))
+
+
+def settings_of(study: Study) -> dict[str, Any]:
+    """Return the settings that a study was started with; none, if it is new."""
+    theirs = attributes_of(study).get(SETTINGS) or {}
+    if not isinstance(theirs, dict) or not isinstance(theirs.get("search_space", {}), dict):
+        raise tampered(f"study '{study.study_name}': {SETTINGS}")
+    return {"move": "ppo2", **theirs} if theirs else {}
+
+
+def agree_on_settings(study: Study, settings: Settings, box: Box, start: Array, seed: int, write: bool) -> None:
+    """Refuse a study that was started with other settings or another start; write them into a new one."""
+    mine: dict[str, Any] = asdict(settings)
+    for may_change in ("steps", "clip", "pick", "mirrored"):  # each policy keeps its own clip
+        del mine[may_change]
+    if mine["answer"] == "model":
+        mine["answer"] = "expectation"  # which proposes the same
+    mine |= box.described(start)
+    theirs = settings_of(study)
+    theirs.pop("seed", None)
+    if not theirs and write:
+        set_attribute(study, SETTINGS, {**mine, "seed": seed})
+    elif theirs and theirs != mine:
+        key = next(key for key in {**mine, **theirs} if theirs.get(key) != mine.get(key))
+        raise InputError(
+            f"the PPO2Sampler has {mine.get(key)}, but the study was started with {theirs.get(key)}",
+            where=key,
+            cure="use the same settings, or a new study",
+        )
 
 
 def freeze(study: Study, step: int, policy: Policy, writer: int, **about: Any) -> None:
@@ -118,12 +149,14 @@ def sign_of(study: Study) -> float:
 
 
 def unused(study: Study, box: Box, members: Collection[int]) -> dict[str, int]:
-    """Count the complete trials that are in no step's members, by reason."""
+    """Count the complete and the pruned trials that are in no step's members, by reason."""
     reasons: Counter[str] = Counter()
     for t in trials_of(study):
-        if t.state != TrialState.COMPLETE or t.number in members:
+        if t.state == TrialState.PRUNED:
+            reasons["pruned"] += 1
+        elif t.state != TrialState.COMPLETE or t.number in members:
             continue
-        if missing := box.missing(t):
+        elif missing := box.missing(t):
             reasons[f"without {', '.join(missing)} of the search space, or with another distribution"] += 1
         elif not math.isfinite(t.values[0]):
             reasons["not finite"] += 1

@@ -39,6 +39,9 @@ ROUGH, LENGTH, QUADRATIC, LINEAR, NOISE = range(5)
 PRIOR = np.log([0.5, 2.0, 0.5, 0.5, 0.5])
 WIDTH = np.array([1.5, 0.7, 1.5, 1.5, 1.0])
 
+# The logarithm of the amplitude of what the model of another search expects, where there is one: its prior.
+OTHER, OTHER_WIDTH = np.log(0.5), 1.5
+
 # The logarithm of a coordinate's scale has a Laplace prior of this width (rounded at its tip): most stay as they are.
 SCALE_WIDTH, TIP = 0.2, 0.01
 
@@ -81,6 +84,27 @@ class Model:
     targets: Array  # scores less their level, in standard deviations, outliers cut
     level: float
     scale: float  # the scores' standard deviation
+    doubts: Array  # variance of each target beside the noise
+    other: Model | None = None  # of another search; the last parameter is the amplitude of what it expects
+
+    @cached_property
+    def _scales(self) -> Array:
+        return np.exp(self.parameters[len(PRIOR) : len(PRIOR) + len(self.centre)])
+
+    @cached_property
+    def _trust(self) -> float:
+        """The variance that the other model explains."""
+        return 0.0 if self.other is None else float(np.exp(2 * self.parameters[-1]))
+
+    def _expected(self, points: ArrayLike) -> Array:
+        """Return what the other model expects at every point, in its own standard deviations."""
+        if self.other is None:
+            return np.zeros(len(np.atleast_2d(points)))
+        return (self.other.mean(points) - self.other.level) / self.other.scale
+
+    @cached_property
+    def _features(self) -> Array:
+        return self._expected(self.thetas)
 
     @cached_property
     def _places(self) -> Array:
@@ -89,7 +113,8 @@ class Model:
     @cached_property
     def _lower(self) -> Array:
         covariance = _parts(self._places, self._places, self.parameters).total(self.parameters)
-        covariance.flat[:: len(covariance) + 1] += np.exp(2 * self.parameters[NOISE]) + JITTER
+        covariance += self._trust * np.outer(self._features, self._features)
+        covariance.flat[:: len(covariance) + 1] += np.exp(2 * self.parameters[NOISE]) + JITTER + self.doubts
         return lapack.dpotrf(covariance, lower=1)[0]
 
     @cached_property
@@ -101,7 +126,7 @@ class Model:
         return _symmetric(lapack.dpotri(self._lower, lower=1)[0])
 
     def _place(self, points: ArrayLike) -> Array:
-        return (np.atleast_2d(points) - self.centre) / self.unit * np.exp(self.parameters[len(PRIOR) :])
+        return (np.atleast_2d(points) - self.centre) / self.unit * self._scales
 
     @property
     def noise(self) -> float:
@@ -111,14 +136,17 @@ class Model:
     def mean(self, points: ArrayLike) -> Array:
         """Return the expected score at every point."""
         cross = _parts(self._place(points), self._places, self.parameters).total(self.parameters)
+        cross += self._trust * np.outer(self._expected(points), self._features)
         return self.level + self.scale * (cross @ self._weights)
 
     def covariance(self, points: ArrayLike) -> Array:
         """Return the posterior covariance of the true scores of the points, in squares of `scale`."""
-        places = self._place(points)
+        places, features = self._place(points), self._expected(points)
         cross = _parts(places, self._places, self.parameters).total(self.parameters)
+        cross += self._trust * np.outer(features, self._features)
         known = solve_triangular(self._lower, cross.T, lower=True)
-        return _parts(places, places, self.parameters).total(self.parameters) - known.T @ known
+        own = _parts(places, places, self.parameters).total(self.parameters)
+        return own + self._trust * np.outer(features, features) - known.T @ known
 
     def _negative(self, theta: Array) -> tuple[float, Array]:
         """Return minus the expected score, in standard deviations and without the level, and its gradient in theta."""
@@ -131,7 +159,12 @@ class Model:
             pull.sum() * place[0] - pull @ self._places + (weights * (2 * quadratic * inner + linear)) @ self._places
         )
         value = weights @ (parts.total(p)[0] - LEVEL)
-        return -float(value), -slope * np.exp(p[len(PRIOR) :]) / self.unit
+        found, gradient = -float(value), -slope * self._scales / self.unit
+        if self.other is not None:
+            weight = self._trust * float(weights @ self._features)
+            expected, change = self.other._negative(theta)
+            found, gradient = found + weight * expected, gradient + weight * change
+        return found, gradient
 
     def best(self, low: Array, high: Array, caution: float = 0.0) -> Array:
         """Return the point of the greatest expected score in a box, sought from the centre and the best trials.
@@ -172,8 +205,20 @@ class Model:
         return 1 - missed / known if known > 0 else 0.0
 
 
-def fit(thetas: ArrayLike, scores: ArrayLike, centre: ArrayLike, sigma: float) -> Model:
+def fit(
+    thetas: ArrayLike,
+    scores: ArrayLike,
+    centre: ArrayLike,
+    sigma: float,
+    *,
+    doubts: ArrayLike | None = None,
+    other: Model | None = None,
+) -> Model:
     """Return the model of the scores around a centre, its parameters those of the greatest posterior density.
+
+    What the model of another search expects is one more part of the score. Its amplitude is fitted like the others: if
+    the two searches have nothing in common, it is almost nothing. `doubts` are standard deviations of the scores beside
+    their common noise: those of trials that were ended early.
 
     >>> thetas = np.random.default_rng(0).random((60, 2))
     >>> model = fit(thetas, -((thetas - 0.6) ** 2).sum(1), [0.5, 0.5], sigma=0.2)
@@ -184,7 +229,8 @@ def fit(thetas: ArrayLike, scores: ArrayLike, centre: ArrayLike, sigma: float) -
     if not (np.isfinite(points).all() and np.isfinite(found).all()):
         raise InputError("a theta or a score is not finite", where="model", cure="leave failed trials out")
     if (largest := np.abs(found).max()) > 1e100:  # squares would overflow
-        model = fit(points, found / largest, centre, sigma)
+        doubts = None if doubts is None else np.asarray(doubts) / largest
+        model = fit(points, found / largest, centre, sigma, doubts=doubts, other=other)
         return replace(model, level=model.level * largest, scale=model.scale * largest)
     upper, middle = np.quantile(found, [0.9, 0.5])
     found = np.maximum(found, middle - FLOOR * (upper - middle))
@@ -193,7 +239,10 @@ def fit(thetas: ArrayLike, scores: ArrayLike, centre: ArrayLike, sigma: float) -
         scale = 1.0  # all scores are the same
     mean = np.asarray(centre, float)
     unit, start = sigma * np.sqrt(points.shape[1]), np.concatenate([PRIOR, np.zeros(points.shape[1])])
-    model = Model(points, mean, unit, start, (found - level) / scale, level, scale)
+    if other is not None:
+        start = np.append(start, OTHER)
+    unsure = np.zeros(len(found)) if doubts is None else (np.asarray(doubts, float) / scale) ** 2
+    model = Model(points, mean, unit, start, (found - level) / scale, level, scale, unsure, other)
     model = _fitted(model, 60)
     for _ in range(2):
         spread = 1 / np.sqrt(np.diag(model._precision))
@@ -216,7 +265,7 @@ def _fitted(model: Model, iterations: int) -> Model:
     found = minimize(
         _loss,
         model.parameters,
-        args=(plain, model.targets),
+        args=(plain, model.targets, model.doubts, model._features if model.other else None),
         jac=True,
         method="L-BFGS-B",
         bounds=[(-7, 5)] * len(model.parameters),
@@ -225,13 +274,18 @@ def _fitted(model: Model, iterations: int) -> Model:
     return replace(model, parameters=found.x)
 
 
-def _loss(p: Array, plain: Array, targets: Array) -> tuple[float, Array]:
+def _loss(
+    p: Array, plain: Array, targets: Array, doubts: Array | float = 0.0, features: Array | None = None
+) -> tuple[float, Array]:
     """Return minus the log posterior density of the parameters, up to a constant, and its gradient."""
-    places = plain * np.exp(p[len(PRIOR) :])
+    own = len(PRIOR) + plain.shape[1]
+    places = plain * np.exp(p[len(PRIOR) : own])
     parts = _parts(places, places, p)
     quadratic, linear, noise = np.exp(2 * p[[QUADRATIC, LINEAR, NOISE]])
     covariance = parts.total(p)
-    covariance.flat[:: len(covariance) + 1] += noise + JITTER
+    if features is not None:
+        covariance += np.exp(2 * p[own]) * np.outer(features, features)
+    covariance.flat[:: len(covariance) + 1] += noise + JITTER + doubts
     lower, failed = lapack.dpotrf(covariance, lower=1)
     if failed:
         return 1e25, np.zeros_like(p)
@@ -253,10 +307,15 @@ def _loss(p: Array, plain: Array, targets: Array) -> tuple[float, Array]:
         ]
     )
     offset = (p[: len(PRIOR)] - PRIOR) / WIDTH
-    scales = p[len(PRIOR) :] / SCALE_WIDTH
+    scales = p[len(PRIOR) : own] / SCALE_WIDTH
     rounded = np.sqrt(scales**2 + TIP)
     prior = np.concatenate([offset / WIDTH, scales / rounded / SCALE_WIDTH])
-    return float(value + 0.5 * offset @ offset + rounded.sum()), gradient + prior
+    value, gradient = float(value + 0.5 * offset @ offset + rounded.sum()), gradient + prior
+    if features is not None:
+        off = (p[own] - OTHER) / OTHER_WIDTH
+        slope = np.exp(2 * p[own]) * (features @ change @ features) + off / OTHER_WIDTH
+        value, gradient = value + 0.5 * off * off, np.append(gradient, slope)
+    return value, gradient
 
 
 # ---------------------------------------------------------------------------------------------------------- the answer
@@ -287,7 +346,15 @@ def region(centre: Array, sigma: float, bounded: bool) -> tuple[Array, Array]:
 
 
 def model_answer(
-    thetas: ArrayLike, scores: ArrayLike, steps: ArrayLike, mean: ArrayLike, sigma: float, *, bounded: bool = True
+    thetas: ArrayLike,
+    scores: ArrayLike,
+    steps: ArrayLike,
+    mean: ArrayLike,
+    sigma: float,
+    *,
+    bounded: bool = True,
+    doubts: ArrayLike | None = None,
+    other: Model | None = None,
 ) -> ModelAnswer:
     """Return the point within `REACH` sigmas of a mean that scores best by the model of all trials.
 
@@ -298,9 +365,10 @@ def model_answer(
         mean: the search's mean, in [0, 1] where `bounded`.
         sigma: the standard deviation that trials were drawn with.
         bounded: whether parameters are in [0, 1].
+        doubts, other: as in `fit`.
     """
     centre = np.asarray(mean, float)
-    model = fit(thetas, scores, centre, sigma)
+    model = fit(thetas, scores, centre, sigma, doubts=doubts, other=other)
     skill = model.skill(steps)
     trusted = skill > TRUST
     theta = np.round(model.best(*region(centre, sigma, bounded), CAUTION), DIGITS) if trusted else centre

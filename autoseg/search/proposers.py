@@ -6,6 +6,7 @@ Optuna is imported only by the samplers that need it, not by PPO2 and CMA-ES.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from autoseg.errors import InputError
 from autoseg.search import guided, ppo2
 from autoseg.search.ppo2 import Array
-from autoseg.search.records import Scored
+from autoseg.search.records import PriorTrials, Scored
 from autoseg.search.settings import Search
 from autoseg.search.space import Space, search_space
 
@@ -35,11 +36,19 @@ class Proposer:
     with. Both are empty for samplers without a mean.
     """
 
-    def __init__(self, search: Search, history: Sequence[Scored]) -> None:
+    def __init__(self, search: Search, history: Sequence[Scored], prior: PriorTrials | None = None) -> None:
         self.search, self.history = search, history
+        self.prior = history[0].proposals.prior if history else prior
         self.settings, self.space = search.settings, search_space(search)
         self.mus: list[Array] = []
         self.means: list[Array] = []
+
+    @cached_property
+    def other(self) -> Model | None:
+        """The model of another search's trials, if the search was given some."""
+        if self.prior is None:
+            return None
+        return guided.other_model(self.prior.thetas, self.prior.scores, self.settings.sigma)
 
     def propose(self, numbers: range) -> list[Array]:
         """Return the parameters of the next step's trials."""
@@ -57,14 +66,20 @@ class PPO2(Proposer):
     Where a model moves the mean, the means before the newest are those in the files: a fit for each would take long.
     """
 
-    def __init__(self, search: Search, history: Sequence[Scored]) -> None:
-        super().__init__(search, history)
+    def __init__(self, search: Search, history: Sequence[Scored], prior: PriorTrials | None = None) -> None:
+        super().__init__(search, history, prior)
         self.model: Model | None = None
         first = ppo2.initial_policy(self.settings, self.space.initial)
         if self.settings.move == "model":
             self.policies = [first, *(ppo2.Policy(np.array(step.proposals.mu)) for step in history[1:])]
             if history:
-                mu, self.model = guided.moved(self.settings, self.policies[-1].mu, *trials_of(history))
+                centre = self.policies[-1].mu
+                if len(history) == 1 and self.other is not None:
+                    second = guided.second_start(self.settings, self.other)
+                    centre = guided.better_start(centre, second, history[0].scores)
+                mu, self.model = guided.moved(
+                    self.settings, centre, *trials_of(history), doubts_of(history), self.other
+                )
                 self.policies.append(ppo2.Policy(mu))
         else:
             self.policies = ppo2.policies(self.settings, first, ((step.thetas, step.scores) for step in history))
@@ -74,6 +89,9 @@ class PPO2(Proposer):
     def propose(self, numbers: range) -> list[Array]:
         """Sample the newest policy, or have the model choose."""
         policy, seed = self.policies[-1], self.search.seed
+        if self.model is None and self.other is not None:
+            second = guided.second_start(self.settings, self.other)
+            return list(guided.from_two_starts(self.settings, policy.mu, second, seed, numbers))
         if self.model is not None:
             design = guided.chosen(self.settings, self.model, policy.mu, seed, len(self.policies))
             policy = policy._replace(design=design, begin=numbers[0])
@@ -88,8 +106,8 @@ class PPO2(Proposer):
 class CMAES(Proposer):
     """CMA-ES, by the package behind Optuna's CmaEsSampler; its population is a step."""
 
-    def __init__(self, search: Search, history: Sequence[Scored]) -> None:
-        super().__init__(search, history)
+    def __init__(self, search: Search, history: Sequence[Scored], prior: PriorTrials | None = None) -> None:
+        super().__init__(search, history, prior)
         try:
             from cmaes import CMA
         except ImportError:
@@ -157,10 +175,15 @@ def trials_of(history: Sequence[Scored]) -> tuple[Array, Array]:
     return np.concatenate([step.thetas for step in history]), np.concatenate([step.scores for step in history])
 
 
-def replay(search: Search, history: Sequence[Scored]) -> Proposer:
-    """Return the search's sampler as it is after the history."""
+def doubts_of(history: Sequence[Scored]) -> Array:
+    """Return how far off the scores of trials may be that were ended early; 0 for the others."""
+    return np.concatenate([step.doubts for step in history])
+
+
+def replay(search: Search, history: Sequence[Scored], prior: PriorTrials | None = None) -> Proposer:
+    """Return the search's sampler as it is after the history; before the first step, with another search's trials."""
     kind = {"ppo2": PPO2, "cmaes": CMAES}.get(search.sampler, ByOptuna)
-    return kind(search, history)
+    return kind(search, history, prior)
 
 
 def _seed(search: Search, step: int) -> int:
@@ -176,17 +199,19 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
 
 
 def as_trials(space: Space, history: Sequence[Scored]) -> list[FrozenTrial]:
-    """Return the scored trials as Optuna's."""
+    """Return the scored trials as Optuna's; their user attributes have all metrics, and the mean score of the step."""
     import optuna
 
     known: dict[str, Any] = dict(distributions(space))
-    return [
-        optuna.create_trial(
-            params=dict(zip(space.names, trial.theta, strict=True)),
-            distributions=known,
-            value=score,
-            user_attrs={"step": step.proposals.step},
-        )
-        for step in history
-        for trial, score in zip(step.proposals.trials, step.scores, strict=True)
-    ]
+    trials = []
+    for step in history:
+        about = {"step": step.proposals.step, "step's mean score": step.average}
+        for k, (trial, score, ended) in enumerate(zip(step.proposals.trials, step.scores, step.ended, strict=True)):
+            file = step.files[k] if step.files else None
+            own: dict[str, Any] = {**file.scores, "diverged": file.diverged} if file else {}
+            own |= {"ended": True} if ended else {}
+            params = dict(zip(space.names, trial.theta, strict=True))
+            trials.append(
+                optuna.create_trial(params=params, distributions=known, value=score, user_attrs={**about, **own})
+            )
+    return trials

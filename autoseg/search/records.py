@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, FiniteFloat, model_validator
 
 from autoseg.errors import InputError
 from autoseg.files import Document, Part
+from autoseg.search.early import Look, Seen
 from autoseg.search.ppo2 import Array
 from autoseg.search.settings import Search
 from autoseg.versions import SEARCH_VERSION
@@ -28,6 +29,20 @@ class Trial(Part):
         return len(self.theta) == len(other.theta) and np.allclose(self.theta, other.theta, rtol=0, atol=1e-9)
 
 
+class PriorTrials(Part):
+    """The trials of another search, from which a search starts with a model."""
+
+    names: list[str] = Field(description="of the parameters, as in this search")
+    thetas: list[list[FiniteFloat]] = Field(min_length=2)
+    scores: list[FiniteFloat]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> PriorTrials:
+        if len(self.thetas) != len(self.scores) or {len(theta) for theta in self.thetas} != {len(self.names)}:
+            raise InputError("names, thetas and scores do not fit together", where="prior")
+        return self
+
+
 class Proposals(Document):
     """`proposals.json`: what one step tries, and the settings that decide it, so that no other file is needed."""
 
@@ -43,6 +58,18 @@ class Proposals(Document):
         description="where a model was fitted: the fingerprint of all trials and scores before, from which it follows",
     )
     trials: list[Trial] = Field(min_length=1)
+    looks: list[Look] = Field(
+        default=[], description="where trials can be ended early: when they are scored on the way, and the bars"
+    )
+
+    prior: PriorTrials | None = Field(
+        default=None, description="in the first step of a search that was given them: the trials of another search"
+    )
+
+    def content(self) -> dict[str, Any]:
+        """Return what is written to the file; `looks` only where trials can be ended early, `prior` if there is one."""
+        content = super().content()
+        return {key: value for key, value in content.items() if value or key not in ("looks", "prior")}
 
     @model_validator(mode="after")
     def _consistent(self) -> Proposals:
@@ -65,7 +92,8 @@ class Proposals(Document):
             return False
         if self.after is not None and self.after == other.after:
             return True
-        return all(a.agrees_with(b) for a, b in zip(self.trials, other.trials, strict=True))
+        same = all(a.agrees_with(b) for a, b in zip(self.trials, other.trials, strict=True))
+        return same and self.looks == other.looks
 
 
 def _nameless(search: Search) -> Search:
@@ -85,10 +113,23 @@ class TrialScore(Document):
     )
     scores: dict[str, FiniteFloat] = Field(default={}, description="of all metrics, as shares in [0, 1]")
     diverged: bool = Field(default=False, description="whether the training collapsed")
+    partial: dict[str, FiniteFloat] = Field(
+        default={}, description="scores of the metric on the way, on part of the hold-out, by the share of the training"
+    )
+    ended: float | None = Field(
+        default=None, description="the share of the training after which the trial was ended: its score is a prediction"
+    )
     fingerprint: str = Field(default="", description="of everything that the score depends on")
+
+    def content(self) -> dict[str, Any]:
+        """Return what is written to the file; nothing of early rejection where the trial was not watched."""
+        content = super().content()
+        return content if self.partial else {k: v for k, v in content.items() if k not in ("partial", "ended")}
 
     @model_validator(mode="after")
     def _consistent(self) -> TrialScore:
+        if self.ended is not None and not self.partial:
+            raise InputError("the trial was ended, but has no score on the way", where="partial")
         if self.score is None and not self.diverged:
             raise InputError("is null, but the trial has not diverged", where="score", expected="a number")
         return self
@@ -99,15 +140,35 @@ class ChunkScores(Document):
 
     SCHEMA: ClassVar[str] = "autoseg/chunk/1"
 
-    scores: dict[str, str] = Field(description="the checksum of each trial's file, by its name")
+    # By these names files are looked for, and set aside: only a step's own may be meant.
+    scores: dict[Annotated[str, Field(pattern=r"^trial-\d{1,18}\.json$")], str] = Field(
+        description="the checksum of each trial's file, by its name"
+    )
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A step that is done: its proposals and, in their order, its scores."""
+    """A step that is done: its proposals and, in their order, its scores; and what was seen of them on the way, and the
+    files that all is from.
+
+    The score of a trial that was ended is what was expected of it.
+    """
 
     proposals: Proposals
     scores: tuple[float, ...]
+    seen: tuple[Seen, ...] = ()
+    files: tuple[TrialScore, ...] = ()
+
+    @property
+    def ended(self) -> list[bool]:
+        """Which trials were ended early."""
+        return [trial.ended is not None for trial in self.seen] or [False] * len(self.scores)
+
+    @property
+    def doubts(self) -> list[float]:
+        """How far off the score of each trial may be: of one that was ended, the doubt of what was expected."""
+        known = {look.name: look.doubt for look in self.proposals.looks}
+        return [known[trial.ended] if trial.ended else 0.0 for trial in self.seen] or [0.0] * len(self.scores)
 
     @property
     def thetas(self) -> Array:

@@ -6,15 +6,18 @@ Both write the same files by the same functions, so that each continues what the
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import math
 import multiprocessing
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import ExitStack
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,6 +31,7 @@ from autoseg.losses.surrogate import Surrogate
 from autoseg.plugins import import_callable
 from autoseg.progress import bar
 from autoseg.search.budget import planned, steps_that_fit, total_seconds, waves
+from autoseg.search.early import Look, Watch
 from autoseg.search.folder import Folder
 from autoseg.search.journal import write_journal
 from autoseg.search.ppo2 import is_number
@@ -47,10 +51,11 @@ class Objective(Protocol):
         """Return the fingerprint of everything that the proposal's score depends on; it trains nothing."""
         ...
 
-    def __call__(self, proposal: Surrogate, number: int) -> Any:
+    def __call__(self, proposal: Surrogate, number: int, watch: Watch | None = None) -> Any:
         """Return the score, or a mapping: `score` and, if wanted, `scores`, `diverged` and `device`.
 
-        Where the device is told, the trial's time is written too.
+        Where the device is told, the trial's time is written too. `watch` is told the score on the way; where it says
+        that the trial is to be ended, what is returned has no score.
         """
         ...
 
@@ -65,12 +70,15 @@ class UserFunction:
         """Return the fingerprint of a proposal's score; of the function it holds only the name."""
         return fingerprint({"theta": proposal.theta, "search": search_fingerprint(search), "objective": self.spec})
 
-    def __call__(self, proposal: Surrogate, number: int) -> Any:
-        """Call the function."""
-        return load_objective(self.spec)(proposal, number)
+    def __call__(self, proposal: Surrogate, number: int, watch: Watch | None = None) -> Any:
+        """Call the function; if it has a parameter of that name, with `watch`, by which trials can be ended early."""
+        function = load_objective(self.spec)
+        if "watch" in inspect.signature(function).parameters:
+            return function(proposal, number, watch=watch or Watch())
+        return function(proposal, number)
 
 
-def load_objective(spec: str) -> Callable[[Surrogate, int], Any]:
+def load_objective(spec: str) -> Callable[..., Any]:
     """Return the function that "module:function" names; modules of the working directory are found too.
 
     >>> load_objective("math:hypot").__name__
@@ -90,13 +98,19 @@ class Job:
     number: int
     proposal: Surrogate
     fingerprint: str
+    looks: tuple[Look, ...] = ()
 
     def run(self, objective: Objective) -> None:
         """Score the trial and write its files at once: a kill costs only the trials that are running."""
         began = time.perf_counter()
-        result = objective(self.proposal, self.number)
+        watch = Watch(self.looks)
+        given = (watch,) if self.looks else ()
+        result = objective(self.proposal, self.number, *given)
         report = dict(result) if isinstance(result, Mapping) else {"score": result}
         device = report.pop("device", None)
+        if (look := watch.ended) is not None:
+            report = {"score": look.predicted(watch.partial[look.name]), "ended": look.at}
+        report["partial"] = watch.partial
         if not math.isfinite(report["score"]):
             report |= {"score": None, "diverged": True}
         if "scores" in report:
@@ -105,15 +119,20 @@ class Job:
         with writing(self.folder):
             score.save(self.folder / f"trial-{self.number}.json")
             if device is not None:
-                write_time(self.folder, self.number, time.perf_counter() - began, device)
+                trained = watch.ended.at if watch.ended else 1.0
+                write_time(self.folder, self.number, time.perf_counter() - began, device, trained)
 
 
-def unscored(files: Folder, step: StepName, search: Search, trials: Sequence[Trial], objective: Objective) -> list[Job]:
-    """Return the trials that have no score of this objective yet; scores of another one are set aside."""
+def unscored(files: Folder, step: Proposals, trials: Sequence[Trial], objective: Objective) -> list[Job]:
+    """Return the trials of a step that have no score of this objective yet; scores of another one are set aside."""
+    search, looks = step.search, step.looks
     proposals = {t.number: surrogate(search, t.theta, f"{search.name} trial {t.number}") for t in trials}
     prints = {number: objective.fingerprint(search, proposal) for number, proposal in proposals.items()}
-    missing = files.unscored(step, prints)
-    return [Job(files.step(step), number, proposals[number], prints[number]) for number in missing]
+    if looks:  # the bars decide whether a trial is ended
+        watched = [look.model_dump(mode="json") for look in looks]
+        prints = {number: fingerprint({"trial": print_, "looks": watched}) for number, print_ in prints.items()}
+    missing = files.unscored(step.step, prints)
+    return [Job(files.step(step.step), number, proposals[number], prints[number], tuple(looks)) for number in missing]
 
 
 def run_chunk(
@@ -129,7 +148,7 @@ def run_chunk(
     files = Folder(folder)
     proposals = files.proposals(step)
     trials = proposals.trials[k::n]
-    for job in unscored(files, step, proposals.search, trials, objective):
+    for job in unscored(files, proposals, trials, objective):
         job.run(objective)
     return [files.score_path(step, trial.number) for trial in trials]
 
@@ -145,6 +164,7 @@ def run(
     progress: bool = True,
     trials_per_gpu: int = 1,
     hours: float | None = None,
+    here: bool = False,
 ) -> Surrogate:
     """Run a search to its end, or continue it, and write `surrogate.json`.
 
@@ -164,6 +184,7 @@ def run(
             not say of steps and trials follows. After every step the number of steps follows from the time that the
             steps took, unless another number would make it another search. Continued, the hours are for what is left of
             its plan.
+        here: score the trials in this process, one after the other, and start no worker.
     """
     if hours is not None and not (is_number(hours) and hours > 0):
         raise InputError(f"found {hours!r}", where="hours", expected="a positive number")
@@ -179,23 +200,23 @@ def run(
     elif hours is None:
         search = files.start(search)
     room = len(gpus.visible()) * trials_per_gpu
-    if 0 < room < workers:
+    if 0 < room < workers and not here:
         _log.info(f"{room} of {workers} workers are started, as many as the GPUs have room for (see trials_per_gpu).")
         workers = room
+    prior = None
+    if search.prior is not None:
+        prior = files.kept_prior() or Folder(search.prior).as_prior()
     began = time.perf_counter()
     history: list[Scored] = []
     shown = bar(search.name if progress else None, "trial", smoothing=0.05)
-    # Spawned, so that whatever the objective loads (CUDA above all) starts clean in every worker.
-    spawn = multiprocessing.get_context("spawn")
-    start = functools.partial(_start_worker, trials_per_gpu)
-    with shown, ProcessPoolExecutor(workers, mp_context=spawn, initializer=start) as pool:
+    with shown, _workers(0 if here else workers, trials_per_gpu) as pool:
         if hours is not None:
             plan = search if continued else _plan(search, objective, pool, workers, 3600 * hours)
             search = files.start(plan)
         steps, step, spent = search.total_steps, 0, 0.0
         while step < steps:
             step, from_here = step + 1, time.perf_counter()
-            proposals = ask(search, history)
+            proposals = ask(search, history, prior)
             shown.total = steps * len(proposals.trials) + search.most_rescored
             trained = _score_all(files, proposals, objective, pool, shown)
             history.append(files.scored(step))
@@ -228,11 +249,38 @@ def _with_plan_of(known: Search, given: Search) -> Search:
     return given.model_copy(update={key: getattr(known, key) for key in keys if getattr(given, key) is None})
 
 
-def _plan(search: Search, objective: Objective, pool: ProcessPoolExecutor, workers: int, budget: float) -> Search:
+@contextmanager
+def _workers(count: int, trials_per_gpu: int) -> Iterator[ProcessPoolExecutor | None]:
+    """Start worker processes; none, if this process is to do their work.
+
+    An interrupt ends them at once: what they are training is lost, what is scored is on disk.
+    """
+    if not count:
+        yield None
+        return
+    # Spawned, so that whatever the objective loads (CUDA above all) starts clean in every worker.
+    spawn = multiprocessing.get_context("spawn")
+    start = functools.partial(_start_worker, trials_per_gpu)
+    others = set(multiprocessing.active_children())
+    with ProcessPoolExecutor(count, mp_context=spawn, initializer=start) as pool:
+        try:
+            yield pool
+        except KeyboardInterrupt:
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
+            raise
+
+
+def _plan(
+    search: Search, objective: Objective, pool: ProcessPoolExecutor | None, workers: int, budget: float
+) -> Search:
     """Return the search with what fits into a budget of seconds, and say so."""
     start = surrogate(search, search_space(search).initial, f"{search.name}: how long a trial takes")
     began = time.perf_counter()
-    seconds = max(pool.map(_seconds, [objective] * workers, [start] * workers))
+    if pool is None:
+        seconds = _seconds(objective, start)
+    else:
+        seconds = max(pool.map(_seconds, [objective] * workers, [start] * workers))
     plan = planned(search, budget - (time.perf_counter() - began), seconds, workers)
     took = total_seconds(plan, seconds, workers) + time.perf_counter() - began
     trials = plan.total_steps * plan.settings.trials_per_step
@@ -252,27 +300,61 @@ def _seconds(objective: Objective, start: Surrogate) -> float:
 
 
 def _score_all(
-    files: Folder, proposals: Proposals, objective: Objective, pool: ProcessPoolExecutor, shown: tqdm
+    files: Folder, proposals: Proposals, objective: Objective, pool: ProcessPoolExecutor | None, shown: tqdm
 ) -> int:
     """Write a step's proposals and score those that have no score yet; return how many these were."""
     files.write(proposals)
     proposals = files.proposals(proposals.step)  # those on disk, which may differ in the last digits
-    jobs = unscored(files, proposals.step, proposals.search, proposals.trials, objective)
+    jobs = unscored(files, proposals, proposals.trials, objective)
     shown.update(len(proposals.trials) - len(jobs))
+    outcomes = _run_here(jobs, objective) if pool is None else _run_in(pool, jobs, objective)
+    with closing(outcomes):
+        for number, error in outcomes:
+            if error is not None:
+                raise _failed(number, error) from error
+            shown.update()
+    return len(jobs)
+
+
+Outcomes = Generator[tuple[int, BaseException | None], None, None]
+
+
+def _run_here(jobs: Sequence[Job], objective: Objective) -> Outcomes:
+    """Run jobs one after the other; yield each one's number, and its error if it failed."""
+    for job in jobs:
+        failed = None
+        try:
+            job.run(objective)
+        except Exception as error:
+            failed = error
+        yield job.number, failed
+
+
+def _run_in(pool: ProcessPoolExecutor, jobs: Sequence[Job], objective: Objective) -> Outcomes:
+    """Run jobs in worker processes; yield as `_run_here` does. Those that have not begun when it is closed do not."""
     futures = {pool.submit(job.run, objective): job.number for job in jobs}
     try:
         for future in as_completed(futures):
-            if error := future.exception():
-                raise InputError(
-                    f"failed with {type(error).__name__}: {error}",
-                    where=f"trial {futures[future]}",
-                    cure="the scores so far are kept, and the same command continues",
-                ) from error
-            shown.update()
+            yield futures[future], future.exception()
     finally:
         for future in futures:
             future.cancel()
-    return len(jobs)
+
+
+def _failed(number: int, error: BaseException) -> InputError:
+    if isinstance(error, InputError):
+        return error.at(f"trial {number}")
+    what, cure = (
+        f"failed with {type(error).__name__}: {error}",
+        "the scores so far are kept, and the same command continues",
+    )
+    if isinstance(error, BrokenProcessPool):
+        what = "its worker process ended suddenly"
+        cure = (
+            "if a script calls the search, do so below `if __name__ == '__main__':`; else look above for the reason, "
+            f"such as too little memory; {cure}"
+        )
+    return InputError(what, where=f"trial {number}", cure=cure)
 
 
 _worker = ExitStack()  # what a worker process holds until it ends
@@ -280,6 +362,7 @@ _worker = ExitStack()  # what a worker process holds until it ends
 
 def _start_worker(trials_per_gpu: int) -> None:
     """Take a GPU, and end the worker when the search is killed; else it would wait, and keep its GPU, for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C goes to all processes of a terminal; the search ends these
     parent = multiprocessing.parent_process()
 
     def wait() -> None:

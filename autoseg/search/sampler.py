@@ -7,32 +7,30 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from optuna.distributions import BaseDistribution, FloatDistribution
-from optuna.samplers import BaseSampler, RandomSampler
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from autoseg.errors import InputError, unknown, whole_number
-from autoseg.search.box import Box
+from autoseg.search.box import Box, Number, by_name
+from autoseg.search.foreign import Foreign, Warner
 from autoseg.search.frozen import (
     DRAW,
-    attributes_of,
+    agree_on_settings,
     check_members,
     draw_of,
     freeze,
     is_mu,
     records,
     refuse_several_objectives,
-    set_attribute,
+    settings_of,
     sign_of,
-    tampered,
     thaw,
     trials_of,
     unused,
@@ -51,14 +49,12 @@ from autoseg.search.ppo2 import (
     next_policy,
 )
 
-SETTINGS = "ppo2:settings"  # a study's user attribute: what its trials mean
-
 
 class BestMean(NamedTuple):
     """The answer of a search: the mean of a step's policy by parameter name, and that step's average score.
 
     `score` is None when the policy was never scored, as the one after the last step with `pick="last"`. `ignored`
-    counts the complete trials that took part in no step, by reason.
+    counts the complete and the pruned trials that took part in no step, by reason.
     """
 
     step: int
@@ -97,15 +93,22 @@ class PPO2Sampler(BaseSampler):
     trials it was made of: the first M to complete (`policies`). So several processes on one storage agree, and a fresh
     sampler continues exactly where the last one stopped. Trials that failed, were pruned or enqueued, or that lack a
     parameter of the space or gave it another range take part in no update; `best_mean(study).ignored` counts the
-    complete ones among them.
+    pruned and the complete ones among them.
+
+    A pruned trial has no score, only the value of an earlier epoch, so PPO2 learns nothing from it: another sample
+    takes its place. Where many are pruned, the averages of steps are those of the trials that were not. An objective
+    that is to teach PPO2 to stay away returns the value that it has instead of raising `TrialPruned`. Constraints
+    (`trial.set_constraint`) are refused.
 
     With several workers, trials that are still running when their step is full come too late for it and do not count:
     k workers lose up to k - 1 trials per step, so n trials make about n / (M + k - 1) steps. Where a trial is
     expensive, ask whole steps (M times `study.ask`), as `autoseg search` does, or choose M much larger than k.
 
     Args:
-        search_space: Optuna distributions by name. Plain floats are searched, mapped linearly to [0, 1]; anything else
-            in here, and any other parameter of the objective, goes to the independent sampler.
+        search_space: Optuna distributions by name. Floats and ints are searched, each mapped to [0, 1]: linearly, by
+            their logarithms with `log=True`, and with a `step` (ints have one) by bins of the same width for all
+            values. Anything else in here, and any other parameter of the objective, is left to the independent sampler,
+            which is warned of once.
         trials_per_step: M, at least 2.
         steps: T, the planned number of steps, on which `clip=None` and `anneal` depend; a study may have more or fewer.
         sigma: the policy's fixed standard deviation, as a share of each parameter's range (the parameter's own unit
@@ -122,10 +125,11 @@ class PPO2Sampler(BaseSampler):
         initial_mean: mu_1 by parameter name, in the parameters' units; the middle of the range where not given (0 with
             `family="normal"` where 0 is in range). With `optimise="logit"` a mean on the edge of its range starts .001
             of the range inside.
-        independent_sampler: for the parameters outside the policy; None draws them uniformly from (seed, trial number,
-            name), so they resume as exactly as the others.
+        independent_sampler: for the parameters outside the policy; None is Optuna's TPESampler, seeded by (seed, trial
+            number, name), so that they resume as exactly as the others.
         family: "truncated" is N_trunc[0,1](mu, sigma^2 I); "normal" has no truncation: the bounds of the distributions
-            are then only a limit far outside what is sampled, as for the z of piecewise linear curves.
+            are then only a limit far outside what is sampled, as for the z of piecewise linear curves; plain floats
+            alone are searched then.
         optimise: Adam moves "mu" itself, projected on its bounds, or its "logit" (release).
         keep_adam: carry Adam's moments from step to step (release).
         anneal: let the clip fall linearly, to clip / steps at the last step; `clip=None` then starts at 6 / steps.
@@ -170,16 +174,17 @@ class PPO2Sampler(BaseSampler):
         given = locals()  # every field of Settings is an argument of the same name
         self.settings = Settings(**{field.name: given[field.name] for field in fields(Settings)})
         self.seed = whole_number(seed, "seed")
-        self._initial_mean = dict(initial_mean or {})
+        self._initial_mean = by_name(initial_mean)
         self._box = Box.of(search_space, self.settings.family)
         self._box.initial(self._initial_mean)
-        self._independent = independent_sampler
-        self._warned: set[str] = set()
+        self._warner = Warner()
+        self._foreign = Foreign(independent_sampler, search_space, self.settings.family, self.seed, self._warner)
 
     @classmethod
     def preset(cls, name: str, search_space: Mapping[str, BaseDistribution], **changes: Any) -> PPO2Sampler:
         """Return the sampler of a preset ("recommended", "annealed", "paper", "release"), with any argument changed.
 
+        >>> from optuna.distributions import FloatDistribution
         >>> PPO2Sampler.preset("release", {"x": FloatDistribution(0, 1)}, seed=1).settings.clip
         0.2
         """
@@ -191,8 +196,16 @@ class PPO2Sampler(BaseSampler):
                 raise unknown("PPO2Sampler argument", key, known)
         return cls(search_space, **{**PRESETS[name], **changes})
 
+    def __repr__(self) -> str:
+        s = self.settings
+        kind = "moved by a model" if s.move == "model" else "moved by PPO2"
+        return (
+            f"PPO2Sampler({len(self.search_space)} parameters, {s.steps} steps of {s.trials_per_step} trials, "
+            f"{kind}, sigma={s.sigma:g}, seed={self.seed})"
+        )
+
     @property
-    def search_space(self) -> dict[str, FloatDistribution]:
+    def search_space(self) -> dict[str, Number]:
         """The parameters that are searched."""
         return self._box.distributions
 
@@ -215,8 +228,7 @@ class PPO2Sampler(BaseSampler):
             study._storage.set_trial_state_values(trial._trial_id, state)
             raise
         study._storage.set_trial_system_attr(trial._trial_id, DRAW, drawn)
-        if self._independent is not None:
-            self._independent.before_trial(study, trial)
+        self._foreign.before_trial(study, trial)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Return an empty space: given mu, the policy's coordinates are independent, so each is drawn when suggested.
@@ -240,31 +252,22 @@ class PPO2Sampler(BaseSampler):
         refuse_several_objectives(study)
         if self.search_space.get(param_name) == param_distribution:
             return (draw_of(trial, self.search_space) or self._draw(study, trial))["params"][param_name]
-        sampler = self._independent or RandomSampler(
-            seed=zlib.crc32(f"{self.seed} {trial.number} {param_name}".encode())
-        )
-        return sampler.sample_independent(study, trial, param_name, param_distribution)
+        return self._foreign.sample(study, trial, param_name, param_distribution)
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        """Warn of a complete trial that is of no use, and let the independent sampler do its post-processing."""
+        """Warn of a complete trial that is of no use, and of a pruned one; refuse constraints."""
         if state == TrialState.COMPLETE and (missing := self._box.missing(trial)):
-            self._warn_once(
+            self._warner.once(
+                study,
                 "missing",
                 f"trial {trial.number} did not suggest {', '.join(missing)} with the distribution of the search space, "
                 "so it takes part in no update of PPO2; such trials never finish a step.",
             )
-        if self._independent is not None:
-            self._independent.after_trial(study, trial, state, values)
+        self._foreign.after_trial(study, trial, state, values)
 
     def reseed_rng(self) -> None:
         """Reseed the independent sampler; this one's random numbers depend on the trial number alone."""
-        if self._independent is not None:
-            self._independent.reseed_rng()
-
-    def _warn_once(self, kind: str, sentence: str) -> None:
-        if kind not in self._warned:
-            self._warned.add(kind)
-            warnings.warn(f"PPO2: {sentence}", stacklevel=3)
+        self._foreign.reseed()
 
     # The steps, read from the study.
 
@@ -274,14 +277,18 @@ class PPO2Sampler(BaseSampler):
         steps = self._steps(study, writer=trial.number)
         step, (policy, members, drawn) = len(steps), steps[-1]
         first = self.settings.baseline == "mu" and self._needs_mu(members, drawn)
-        theta = draw(self.settings, policy, self.seed, trial.number, first=first)
+        params = self._box.params(draw(self.settings, policy, self.seed, trial.number, first=first))
+        if policy.design is not None and any(draw_of(other)["params"] == params for other in drawn):
+            # Two processes began this step, each with the first row of the design: this trial is a plain sample.
+            plain = policy._replace(design=None)
+            params = self._box.params(draw(self.settings, plain, self.seed, trial.number, first=first))
         fixed = trial.system_attrs.get("fixed_params", {})
         return {
             # An enqueued trial is no sample of the policy, unless only foreign parameters were given.
             "step": None if set(fixed) & set(self.search_space) else step,
             "mu": policy.mu.tolist(),
             "is_mu": first,
-            "params": self._box.params(theta),
+            "params": params,
         }
 
     def _needs_mu(self, members: list[FrozenTrial], drawn: list[FrozenTrial]) -> bool:
@@ -299,34 +306,18 @@ class PPO2Sampler(BaseSampler):
 
     def _agree_on_settings(self, study: Study, write: bool = False) -> None:
         """Refuse a study that was started with other settings; write the settings into a new one."""
-        mine: dict[str, Any] = asdict(self.settings)
-        for may_change in ("steps", "clip", "pick", "mirrored"):  # each policy keeps its own clip
-            del mine[may_change]
-        if mine["answer"] == "model":
-            mine["answer"] = "expectation"  # which proposes the same
-        theirs = attributes_of(study).get(SETTINGS) or {}
-        if not isinstance(theirs, dict) or not isinstance(theirs.get("search_space", {}), dict):
-            raise tampered(f"study '{study.study_name}': {SETTINGS}")
-        theirs = {"move": "ppo2", **theirs} if theirs else {}
+        theirs = settings_of(study)
         order = list(theirs.get("search_space", self.search_space))
         if order != list(self.search_space) and set(order) == set(self.search_space):
             self._box = self._box.in_order(order)
-        mine["search_space"] = {name: [d.low, d.high] for name, d in self.search_space.items()}
-        mine["initial_mean"] = self._box.params(self.initial_policy.mu)
-        seed = theirs.pop("seed", self.seed)
-        if seed != self.seed:
-            self._warn_once(
-                "seed", f"seed {self.seed}, but the study began with {seed}: new trials differ from an exact resume."
+        began_with = theirs.get("seed", self.seed)
+        if began_with != self.seed:
+            self._warner.once(
+                study,
+                "seed",
+                f"seed {self.seed}, but the study began with {began_with}: new trials differ from an exact resume.",
             )
-        if not theirs and write:
-            set_attribute(study, SETTINGS, {**mine, "seed": self.seed})
-        elif theirs and theirs != mine:
-            key = next(key for key in {**mine, **theirs} if theirs.get(key) != mine.get(key))
-            raise InputError(
-                f"the PPO2Sampler has {mine.get(key)}, but the study was started with {theirs.get(key)}",
-                where=key,
-                cure="use the same settings, or a new study",
-            )
+        agree_on_settings(study, self.settings, self._box, self.initial_policy.mu, self.seed, write)
 
     def _steps(self, study: Study, writer: int | None = None) -> list[_Step]:
         """Return the steps so far: their policies and members; the last one is unfinished.

@@ -16,6 +16,7 @@ from autoseg.losses.surrogate import curve_space
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions, LossConventions
 from autoseg.metrics.formula import CurveLayout
+from autoseg.search.early import RULES, Early
 from autoseg.search.ppo2 import PRESETS, Settings
 
 
@@ -46,6 +47,11 @@ class Search(Part):
         description="the first mean: identity, published:<name>, the path of a surrogate.json, relative to the file "
         "that these settings are in, or theta itself",
     )
+    prior: str | None = Field(
+        default=None,
+        description="another search with the same parameters, of another metric, data set or proxy: its trials make a "
+        "starting model, trusted as far as the own trials agree; its folder, or in a pipeline its name",
+    )
     sampler: Literal["ppo2", "random", "tpe", "cmaes", "gp"] = Field(
         default="ppo2", description="sampler that proposes the trials"
     )
@@ -58,16 +64,24 @@ class Search(Part):
         description="mean: the sampler's own answer, a mean or its best trial; model: the best point near that by a "
         "model of all trials; null: model with the preset recommended, else mean",
     )
-    steps: int | None = Field(default=None, ge=1, description="T, the number of steps; null: the preset's")
-    trials_per_step: int | None = Field(default=None, ge=2, description="M, trials in a step; null: the preset's")
+    # Limits far above any search: a typing error, or a stranger's file, must not fill the memory.
+    steps: int | None = Field(default=None, ge=1, le=10_000, description="T, the number of steps; null: the preset's")
+    trials_per_step: int | None = Field(
+        default=None, ge=2, le=100_000, description="M, trials in a step; null: the preset's"
+    )
     score_last_mean: bool | None = Field(
         default=None,
         description="PPO2: run one more step, which scores the mean after step T too (Algorithm 1); null: only with "
         "the preset paper",
     )
+    early: str | Early = Field(
+        default="off",
+        description="end trials early that will not be good: off, mild, or {at, good, lost, images}",
+    )
     rescore: int = Field(
         default=0,
         ge=0,
+        le=10_000,
         description="k > 0: train the identity, the k best means, the last one and the model's answer, and select the "
         "best of them",
     )
@@ -95,6 +109,11 @@ class Search(Part):
             raise InputError("random search starts at random", where="initial", cure="leave it out")
         if self.preset not in PRESETS:
             raise unknown("PPO2 preset", self.preset, PRESETS, where="preset")
+        if isinstance(self.early, str) and self.early not in RULES:
+            raise unknown("rule of early rejection", self.early, RULES, where="early")
+        if self.prior is not None and not (self.sampler == "ppo2" and self.settings.move == "model"):
+            cure = "use `preset: recommended`, or leave it out"
+            raise InputError("is a model's, and this sampler fits none", where="prior", cure=cure)
         family = self._policy_family
         with located("ppo2"):
             Settings.preset(self.preset, family=family, **self.ppo2)
@@ -134,6 +153,11 @@ class Search(Part):
         return self.settings.answer == "model" if self.answer is None else self.answer == "model"
 
     @property
+    def early_rule(self) -> Early | None:
+        """When trials are ended early; None: never."""
+        return RULES[self.early] if isinstance(self.early, str) else self.early
+
+    @property
     def conventions_in_loss(self) -> Conventions:
         """The conventions of the surrogates that are searched."""
         return formula.get(self.metric).loss_conventions(self.conventions, **self.loss_conventions.changes)
@@ -150,4 +174,6 @@ def load_search(path: str | os.PathLike[str]) -> Search:
     search = parse(Search, read_settings(path), path)
     if search.starts_from_file:
         search = search.model_copy(update={"initial": str(Path(path).parent / str(search.initial))})
+    if search.prior is not None:
+        search = search.model_copy(update={"prior": str((Path(path).parent / search.prior).absolute())})
     return search

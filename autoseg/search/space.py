@@ -83,6 +83,10 @@ def surrogate(search: Search, theta: Sequence[float], source: str = "") -> Surro
 # -------------------------------------------------------------------------------------------- what decides proposals
 
 
+PRIOR = "given"
+"""What stands for the folder of another search: its trials are in the first step's proposals."""
+
+
 def decisive(search: Search) -> Search:
     """Return the search reduced to what its proposals follow from, given the scores, with every setting written out.
 
@@ -110,12 +114,21 @@ def decisive(search: Search) -> Search:
         ppo2=ppo2 if search.sampler == "ppo2" else {},
         steps=settings.steps if settings.anneal else None,
         trials_per_step=settings.trials_per_step,
+        early=search.early_rule or "off",
+        prior=None if search.prior is None else PRIOR,
     )
 
 
 def search_fingerprint(search: Search) -> str:
     """Return the fingerprint of all that decides a search's proposals, given the scores."""
-    return fingerprint({**decisive(search).model_dump(exclude={"name"}), "version": SEARCH_VERSION})
+    content = decisive(search).model_dump(exclude={"name"})
+    for key, unused in (
+        ("early", "off"),
+        ("prior", None),
+    ):  # a search without them has the fingerprint that it always had
+        if content[key] == unused:
+            del content[key]
+    return fingerprint({**content, "version": SEARCH_VERSION})
 
 
 def changes(before: Search, now: Search) -> list[str]:

@@ -16,10 +16,11 @@ import numpy as np
 from autoseg.errors import InputError
 from autoseg.files import fingerprint
 from autoseg.losses.surrogate import Surrogate
+from autoseg.search.early import Seen, looks
 from autoseg.search.model import ModelAnswer, model_answer
 from autoseg.search.ppo2 import Array
-from autoseg.search.proposers import Proposer, replay, trials_of
-from autoseg.search.records import Proposals, Scored, StepName, Trial, TrialScore
+from autoseg.search.proposers import Proposer, doubts_of, replay, trials_of
+from autoseg.search.records import PriorTrials, Proposals, Scored, StepName, Trial, TrialScore
 from autoseg.search.settings import Search
 from autoseg.search.space import changes, decisive, search_space, surrogate
 from autoseg.versions import SEARCH_VERSION
@@ -31,26 +32,44 @@ FIRST_RESCORED = 1_000_000
 """The number of the first rescored mean: beyond those of all steps, also if a search is given more of them."""
 
 
-def ask(search: Search, history: Sequence[Scored]) -> Proposals:
+def ask(search: Search, history: Sequence[Scored], prior: PriorTrials | None = None) -> Proposals:
     """Return the proposals of the step after `history`, which holds every step before it, in order.
+
+    The first step of a search with a `prior` needs its trials, and keeps them for all later steps.
 
     >>> step = ask(Search(metric="mIoU"), [])
     >>> step.step, len(step.trials), step.trials[31].number
     (1, 32, 31)
     """
-    proposer = _replay(search, history)
+    if search.prior is not None and not history:
+        prior = _checked(search, prior)
+    proposer = _replay(search, history, prior)
     size = search.settings.trials_per_step
     numbers = range(len(history) * size, (len(history) + 1) * size)
     return Proposals(
         search=decisive(search),
         step=len(history) + 1,
         mu=list(_floats(proposer.mus[-1])) if proposer.mus else None,
-        after=_after(history) if history and _is_fitted(search) else None,
+        after=_after(history, prior) if (history or prior) and _is_fitted(search) else None,
         trials=[
             Trial(number=number, theta=list(_floats(theta)))
             for number, theta in zip(numbers, proposer.propose(numbers), strict=True)
         ],
+        looks=looks(search.early_rule, _seen(history)) if search.early_rule else [],
+        prior=None if history else prior,
     )
+
+
+def _checked(search: Search, prior: PriorTrials | None) -> PriorTrials:
+    if prior is None:
+        raise InputError("the first step needs the trials of the other search", where=f"search '{search.name}': prior")
+    if prior.names != list(search_space(search).names):
+        raise InputError(
+            f"'{search.prior}' searches {', '.join(prior.names)}",
+            where=f"search '{search.name}': prior",
+            expected=f"a search of the same parameters: {', '.join(search_space(search).names)}",
+        )
+    return prior
 
 
 def record(proposals: Proposals, scores: Sequence[TrialScore], where: str = "the scores") -> Scored:
@@ -59,7 +78,7 @@ def record(proposals: Proposals, scores: Sequence[TrialScore], where: str = "the
     A collapsed training without a score gets the step's lowest: on an unknown scale, 0 might be a high score.
     """
     expected = {trial.number for trial in proposals.trials}
-    found: dict[int, float | None] = {}
+    found: dict[int, TrialScore] = {}
     for score in scores:
         if score.number not in expected:
             raise InputError(f"trial {score.number} is not a trial of step {proposals.step}", where=where)
@@ -69,7 +88,7 @@ def record(proposals: Proposals, scores: Sequence[TrialScore], where: str = "the
             raise InputError(
                 f"trial {score.number} has a score of {score.metric}", where=where, expected=proposals.search.metric
             )
-        found[score.number] = score.score
+        found[score.number] = score
     if missing := sorted(expected - set(found)):
         shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
         raise InputError(
@@ -77,15 +96,20 @@ def record(proposals: Proposals, scores: Sequence[TrialScore], where: str = "the
             where=where,
             cure="run them first",
         )
-    numbers = [score for score in found.values() if score is not None]
+    numbers = [score.score for score in found.values() if score.score is not None]
     if not numbers:
         raise InputError(
             f"every trial of step {proposals.step} collapsed without a score",
             where=where,
             cure="correct the training, and move the folder of the step away to try it again",
         )
-    scores_found = (found[trial.number] for trial in proposals.trials)
-    return Scored(proposals, tuple(min(numbers) if score is None else score for score in scores_found))
+    in_order = tuple(found[trial.number] for trial in proposals.trials)
+    finals = [min(numbers) if score.score is None else score.score for score in in_order]
+    seen = (
+        Seen(score.partial, final, None if score.ended is None else f"{score.ended:g}")
+        for score, final in zip(in_order, finals, strict=True)
+    )
+    return Scored(proposals, tuple(finals), tuple(seen) if proposals.looks else (), in_order)
 
 
 # ------------------------------------------------------------------------------------------------------------ answers
@@ -167,7 +191,8 @@ def _candidates(proposer: Proposer) -> list[Candidate]:
         return [
             Candidate(tuple(trial.theta), f"trial {trial.number}", score)
             for step in history
-            for trial, score in zip(step.proposals.trials, step.scores, strict=True)
+            for trial, score, ended in zip(step.proposals.trials, step.scores, step.ended, strict=True)
+            if not ended  # the score is only what was expected
         ]
     averages = [*(step.average for step in history), None]
     return [
@@ -195,7 +220,16 @@ def _by_model(proposer: Proposer) -> Candidate:
     own = _candidates(proposer)[-1] if proposer.means else _own_answer(proposer)
     numbers = np.concatenate([np.full(len(step.scores), k) for k, step in enumerate(proposer.history)])
     thetas, scores = trials_of(proposer.history)
-    found = model_answer(thetas, scores, numbers, own.theta, proposer.settings.sigma, bounded=proposer.space.bounded)
+    found = model_answer(
+        thetas,
+        scores,
+        numbers,
+        own.theta,
+        proposer.settings.sigma,
+        bounded=proposer.space.bounded,
+        doubts=doubts_of(proposer.history),
+        other=proposer.other,
+    )
     if not found.trusted:
         return _own_answer(proposer)
     return Candidate(_floats(found.theta), f"the model's answer near {own.origin}", found.score, own.step, found)
@@ -239,9 +273,18 @@ def _is_fitted(search: Search) -> bool:
     return search.sampler == "gp" or (search.sampler == "ppo2" and search.settings.move == "model")
 
 
-def _after(history: Sequence[Scored]) -> str:
+def _seen(history: Sequence[Scored]) -> list[Seen]:
+    return [trial for step in history for trial in step.seen]
+
+
+def _after(history: Sequence[Scored], prior: PriorTrials | None = None) -> str:
     trials = [[trial.number, trial.theta] for step in history for trial in step.proposals.trials]
-    return fingerprint({"trials": trials, "scores": [step.scores for step in history]})
+    told = {"trials": trials, "scores": [step.scores for step in history]}
+    if seen := _seen(history):
+        told["seen"] = [[dict(trial.partial), trial.ended] for trial in seen]
+    if prior := history[0].proposals.prior if history else prior:
+        told["prior"] = prior.model_dump()
+    return fingerprint(told)
 
 
 def _by_score(candidate: Candidate) -> float:
@@ -252,7 +295,7 @@ def _floats(values: Array) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def _replay(search: Search, history: Sequence[Scored]) -> Proposer:
+def _replay(search: Search, history: Sequence[Scored], prior: PriorTrials | None = None) -> Proposer:
     """Return the search's sampler after the history, which must be of this search and follow from its own scores."""
     for number, step in enumerate(history, start=1):
         where, found = f"search '{search.name}': step {number}", step.proposals
@@ -279,7 +322,7 @@ def _replay(search: Search, history: Sequence[Scored]) -> Proposer:
     stale = [n for n, step in enumerate(history) if n and step.proposals.after not in (None, _after(history[:n]))]
     if stale:
         raise _stale(search, stale[0] + 1)
-    proposer = replay(search, history)
+    proposer = replay(search, history, prior)
     if search.sampler == "ppo2" and search.settings.move == "ppo2":
         for step, mu in zip(history, proposer.mus, strict=False):
             if step.proposals.mu is None or not np.allclose(step.proposals.mu, mu, rtol=0, atol=1e-6):

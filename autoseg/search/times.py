@@ -21,27 +21,31 @@ class TrialTime(Document):
     number: int = Field(ge=0)
     seconds: float = Field(ge=0)
     device: str = Field(description="cpu, or the GPU's name")
+    trained: float = Field(
+        default=1.0, gt=0, le=1, description="the share of the training; below 1: it was ended early"
+    )
 
 
-def write_time(step: str | os.PathLike[str], number: int, seconds: float, device: str) -> None:
+def write_time(step: str | os.PathLike[str], number: int, seconds: float, device: str, trained: float = 1.0) -> None:
     """Write a trial's time into its step's folder."""
-    time = TrialTime(number=number, seconds=round(seconds, 3), device=device)
+    time = TrialTime(number=number, seconds=round(seconds, 3), device=device, trained=trained)
     time.save(Path(step) / f"time-{number}.json")
 
 
 @dataclass(frozen=True)
 class SearchTime:
-    """The time of all scored trials of a search together; `untimed` of them have no time file."""
+    """The time of all scored trials of a search together; `untimed` of them have no time file, `ended` ended early."""
 
     hours: float
     devices: tuple[str, ...]
     trials: int
     untimed: int
+    ended: int = 0
 
 
 def search_time(folder: str | os.PathLike[str]) -> SearchTime:
     """Return the device hours of a search's trials, rescored means included, as far as there are time files."""
-    seconds, devices, trials, untimed = 0.0, set(), 0, 0
+    seconds, devices, trials, untimed, ended = 0.0, set(), 0, 0, 0
     for score in sorted(Path(folder).glob("*/trial-*.json")):
         trials += 1
         path = score.with_name(score.name.replace("trial-", "time-", 1))
@@ -52,4 +56,5 @@ def search_time(folder: str | os.PathLike[str]) -> SearchTime:
             continue
         seconds += found.seconds
         devices.add(found.device)
-    return SearchTime(seconds / 3600, tuple(sorted(devices)), trials, untimed)
+        ended += found.trained < 1
+    return SearchTime(seconds / 3600, tuple(sorted(devices)), trials, untimed, ended)

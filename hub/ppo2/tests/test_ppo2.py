@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import optuna
 import optunahub
 import pytest
@@ -9,12 +11,12 @@ import pytest
 SPACE = {name: optuna.distributions.FloatDistribution(0, 1) for name in ("x", "y")}
 
 
-def sampler(**options: object) -> optuna.samplers.BaseSampler:
+def sampler(**options: object) -> Any:
     """Return a sampler of the local package."""
     return optunahub.load_local_module(package="samplers/ppo2", registry_root="package").PPO2Sampler(SPACE, **options)
 
 
-def study_of(sampler: optuna.samplers.BaseSampler, trials: int) -> optuna.Study:
+def study_of(sampler: Any, trials: int) -> optuna.Study:
     """Return a study of a hill with its top at (.7, .4)."""
     study = optuna.create_study(direction="maximize", sampler=sampler)
     study.optimize(
