@@ -1,9 +1,10 @@
-# Every target sets up what it needs in .venv; nothing else on the machine is touched, but by test-page, which as root
-# installs Chromium, and by test-slurm, test-long and bench-slurm: as root, they install SLURM, and put its configuration
-# in place for as long as they run.
+# Every target sets up what it needs in .venv (test-frameworks: in .venv-frameworks); nothing else on the machine is
+# touched, but by test-page, which as root installs Chromium, and by test-slurm, test-long, bench-slurm and bench-polls:
+# as root, they install SLURM, and put its configuration in place for as long as they run.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+FRAMEWORKS := .venv-frameworks
 # One intra-op thread: the suite runs one test process per core, and results must not depend on the machine's cores.
 export OMP_NUM_THREADS ?= 1
 export NO_ALBUMENTATIONS_UPDATE := 1
@@ -16,9 +17,16 @@ help:  ## this list
 
 venv: $(VENV)/.installed  ## install autoseg and everything it can use, pinned by envs/constraints.txt
 
-$(VENV)/.installed: pyproject.toml envs/constraints.txt
+$(VENV)/.installed: pyproject.toml envs/constraints.txt envs/mend_torchvision.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c envs/constraints.txt -e '.[bench]'
+	$(BIN)/python envs/mend_torchvision.py
+	touch $@
+
+$(FRAMEWORKS)/.installed: pyproject.toml envs/constraints.txt envs/frameworks.txt envs/mend_torchvision.py
+	test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install -q --disable-pip-version-check -c envs/constraints.txt -r envs/frameworks.txt -e '.[bench]'
+	$(FRAMEWORKS)/bin/python envs/mend_torchvision.py
 	touch $@
 
 demo: venv  ## the whole pipeline on synthetic scenes, in minutes: results/demo/report.html
@@ -28,7 +36,7 @@ resume: venv  ## bring the run that was started last back, after a kill or a pow
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/autoseg resume
 
 test: venv  ## the test suite (fast, deterministic)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long and not slurm and not page'
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long and not slurm and not page and not frameworks'
 
 test-slurm: venv  ## the pipeline on a real two-node SLURM on this machine, installed and started for it (needs root and Debian)
 	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m pytest -m 'slurm and not long'
@@ -37,7 +45,10 @@ test-page: venv  ## the report in Chromium (installed where root may): quiet, fi
 	$(BIN)/python tests/page/browser.py
 	$(BIN)/python -m pytest -m page -rs tests/page
 
-test-long: venv  ## what takes minutes: storms of kills, long comparisons, the demo on a SLURM cluster
+test-frameworks: $(FRAMEWORKS)/.installed  ## the examples inside Lightning, transformers, MONAI, nnU-Net, mmseg, torchmetrics, smp: the real packages
+	AUTOSEG_FRAMEWORKS=required $(FRAMEWORKS)/bin/python -m pytest -m frameworks -rs tests/frameworks
+
+test-long: venv test-frameworks  ## what takes minutes: storms of kills, long comparisons, the demo on a SLURM cluster; and test-frameworks
 	$(BIN)/python tests/slurm/cluster.py run-with-accounts $(BIN)/python -m pytest -m long
 
 lint: venv  ## ruff (format and lint), mypy, snakefmt and Snakemake's own lint
@@ -57,7 +68,7 @@ optunahub: venv  ## the sampler as a package for OptunaHub, in dist/optunahub
 	$(BIN)/python hub/assemble.py
 
 coverage: venv  ## the test suite, and which lines of autoseg/ it leaves out
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long and not slurm and not page' --cov=autoseg --cov-report=term-missing:skip-covered
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not long and not slurm and not page and not frameworks' --cov=autoseg --cov-report=term-missing:skip-covered
 
 format: venv  ## rewrite the sources in the house style
 	$(BIN)/ruff format .
@@ -98,8 +109,11 @@ bench-demo: venv  ## the demo with three seeds: does a searched loss win on its 
 bench-slurm: venv  ## a search of 640 cheap trials through a SLURM cluster on this machine (as root; about a quarter of an hour; not in `bench`)
 	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m benchmarks.slurm
 
+bench-polls: venv  ## how often a run asks SLURM, and the memory of its Snakemake, with 8,400 jobs (as root; ten minutes; not in `bench`)
+	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m benchmarks.polls
+
 bench-report: venv  ## every table and figure of the demo, and its report, anew
 	$(BIN)/python -m benchmarks.report
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FRAMEWORKS) site .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

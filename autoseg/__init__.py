@@ -1,6 +1,13 @@
 """autoseg: search a loss function for the segmentation metric you care about.
 
-The public names are below; importing the package loads neither torch nor optuna until one of them is used.
+    SurrogateLoss         a loss made of a metric and of searched curves; `SurrogateLoss.published("mIoU")`
+    build_loss            any loss by its name: "ce", "dice", "published:mIoU + 0.5 * ce", a file
+    SegmentationMetrics   gAcc mAcc mIoU FWIoU BIoU BF1 of label maps, exact over batches and GPUs
+    Formula, register     a metric of your own, known wherever a metric is named
+    PPO2Sampler           the search as a sampler of Optuna
+    search                search(train, metric="mIoU"): a whole search from Python or a notebook
+
+Importing the package loads neither torch nor optuna until one of these names is used.
 """
 
 from __future__ import annotations
@@ -13,6 +20,7 @@ if TYPE_CHECKING:
     from autoseg.losses.surrogate_loss import SurrogateLoss
     from autoseg.metrics.formula import Formula, register
     from autoseg.metrics.segmentation import SegmentationMetrics
+    from autoseg.search.notebook import search as search
     from autoseg.search.sampler import PPO2Sampler
 
 __version__ = "0.1.0"
@@ -31,10 +39,12 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     import importlib
 
+    if name == "search":
+        return importlib.import_module("autoseg.search")  # a package that can be called
     if name not in _HOMES:
         raise AttributeError(f"module 'autoseg' has no attribute '{name}'")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, "search", "__version__"]

@@ -57,9 +57,16 @@ def test_the_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypa
 
 def test_no_page_with_programs_is_forgotten():
     here = {"README.md", "docs/losses.md", "docs/training.md", "docs/own-data.md"}
-    # tests/data/test_data_docs.py, on a data set made for it; tests/test_distribution.py, with an installed package
-    elsewhere = {"docs/data.md", "docs/searches.md"}
+    # tests/data/test_data_docs.py, on a data set made for it; tests/test_distribution.py, with an installed package;
+    # tests/frameworks, with the frameworks
+    elsewhere = {"docs/data.md", "docs/searches.md", "docs/frameworks.md"}
     assert {block.page for block in of("python")} == here | elsewhere
+
+
+def test_the_page_on_frameworks_shows_examples_to_the_letter():
+    for block in of("python", "docs/frameworks.md"):
+        assert block.file, block.text
+        assert block.text == (ROOT / "examples" / block.file).read_text(), block.file
 
 
 # ------------------------------------------------------------------------------------------ what commands are run on
@@ -377,3 +384,26 @@ def test_the_architecture_names_every_room_and_only_files_that_are_there():
     assert not [name for name in (*rooms, *modules) if name not in text]
     named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", text)) - {"__init__.py"}
     assert not [name for name in named if not (package / name).is_file()]
+
+
+# ------------------------------------------------------------------------------------------------- tests and targets
+
+
+def test_every_test_and_target_that_a_page_names_is_there():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    for page in PAGES:
+        text = page.read_text()
+        missing = [name for name in re.findall(r"\btests/[\w/]+\.py", text) if not (ROOT / name).exists()]
+        assert not missing, page
+        assert set(re.findall(r"`make ([a-z-]+)`", text)) <= targets, page
+
+
+def test_every_test_is_run_by_a_target():
+    """Whatever marks a test has."""
+    selections = re.findall(r"pytest.* -m '?([a-z ]+?)'?(?: -|$)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {"long", "page"} < set(selections)
+    marks = re.findall(r'^    "([a-z]+)[:(]', (ROOT / "pyproject.toml").read_text().partition("markers = [")[2], re.M)
+    for number in range(2 ** len(marks)):
+        given = {mark: bool(number >> k & 1) for k, mark in enumerate(marks)}
+        assert any(eval(selection, {}, given) for selection in selections), given

@@ -1,4 +1,4 @@
-"""Every script of examples/ runs, with tiny settings."""
+"""Every script of examples/ runs, with tiny settings; those on docs/frameworks.md run in tests/frameworks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from pages import blocks
 
 ROOT = Path(__file__).parents[1]
 TINY = {
     "own_training_loop.py": (["--steps", "2", "--images", "8", "--size", "32"], "'mIoU'"),
     "sampler_in_optuna.py": (["--steps", "2"], "ppo2: 32 trials, true score of the answer"),
+    "search_in_a_notebook.py": (["--steps", "1", "--trials", "3"], "SearchResult(mIoU, 3 trials in 1 step"),
     "search_own_folder.py": (
         ["--images", "8", "--steps", "1", "--trials", "2", "--iterations", "2", "--workers", "1"],
         "surrogate.json",
@@ -21,7 +23,10 @@ TINY = {
 
 
 def test_no_example_is_forgotten():
-    assert sorted(TINY) == sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+    frameworks = [block.file for block in blocks(ROOT / "docs/frameworks.md") if block.language == "python"]
+    assert sorted([*TINY, *frameworks]) == sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+    tests = "".join(path.read_text() for path in (ROOT / "tests/frameworks").glob("test_*.py"))
+    assert not [name for name in frameworks if f'example("{Path(name).stem}")' not in tests]
 
 
 @pytest.mark.parametrize("name", TINY)
