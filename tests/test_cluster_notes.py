@@ -42,6 +42,37 @@ def test_a_dead_run_is_resumed_as_it_was_started_and_its_leftovers_are_removed(f
     assert not leftover.exists()
 
 
+def test_processes_of_a_killed_run_are_ended_also_when_its_folder_was_renamed(tmp_path, monkeypatch):
+    before, after, other = (tmp_path / name for name in ("before", "after", "other"))
+    left = []
+    for place in (before, other):  # the other has a run of the same name, which is none of this one's business
+        place.mkdir()
+        monkeypatch.chdir(place)
+        noted_by_another("--cores", "2")
+        resume.mark_processes("tiny")
+        left.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]))
+    monkeypatch.delenv(resume.RUN)
+    before.rename(after)
+    monkeypatch.chdir(after)
+    try:
+        assert resume.prepare(None, []) == ["--cores", "2"]
+        assert left[0].wait(10) is not None
+        assert left[1].poll() is None
+    finally:
+        for process in left:
+            process.kill()
+            process.wait()
+
+
+def test_a_second_run_of_a_name_is_refused_while_the_first_is_alive(folder):
+    noted_by_another("--cores", "2")
+    resume.refuse_second("tiny")
+    resume.note_start("tiny", ["--cores", "2"], None)
+    with refused(where="run 'tiny'", what="still running"):
+        resume.refuse_second("tiny")
+    resume.refuse_second("demo")
+
+
 def test_a_run_of_another_machine_is_resumed_only_by_force(folder):
     noted_by_another("--cores", "2")
     path = folder / ".snakemake/autoseg/tiny.json"

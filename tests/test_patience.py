@@ -27,6 +27,7 @@ def executor(tmp_path, monkeypatch):
     patience.make_patient(plugin)
     made = plugin.Executor.__new__(plugin.Executor)
     settings = SimpleNamespace(status_attempts=2, status_command="squeue", init_seconds_before_status_checks=40)
+    settings.exclude_failed_nodes = "n3, n4"
     made.workflow = SimpleNamespace(executor_settings=settings)
     made.logger = logging.getLogger("patience")
     made.run_uuid = "run"
@@ -42,6 +43,10 @@ def executor(tmp_path, monkeypatch):
     made.handle_job_success = lambda job: reported.append(("success", ""))
     made.workflow.scheduler = SimpleNamespace(error_callback=lambda job: None, finish_callback=lambda job: None)
     made.reported = reported
+    made.slurm_logdir = tmp_path
+    made._failed_nodes = {"n3", "n4"}
+    made.submissions = []
+    script(tmp_path, "squeue", "true")  # it knows no job
     return made
 
 
@@ -99,16 +104,20 @@ def test_a_job_that_slurm_has_forgotten_is_lost_after_a_while(executor, tmp_path
     assert "has not known the job '7'" in executor.reported[0][1]
 
 
+JOB = SimpleNamespace(name="trials", wildcards=["mIoU", "001"])
+
+
 def submit(executor, refusals: list[str]) -> int:
     """Let a job be submitted that is refused so often; return how often it was tried."""
     tries = []
+    executor.report_job_submission = executor.submissions.append
 
     def run_job(self, job):
         tries.append(job)
         if refusals:
             self._report_job_error_threadsafe(SubmittedJobInfo(job), refusals.pop(0))
 
-    patience._submit_until_taken(run_job)(executor, SimpleNamespace(name="trials"))
+    patience._submit_until_taken(run_job, plugin.get_job_wildcards)(executor, JOB)
     return len(tries)
 
 
@@ -117,9 +126,47 @@ def test_a_job_that_sbatch_refuses_is_submitted_again(executor):
     assert executor.reported == []
 
 
+def test_a_job_that_slurm_took_although_sbatch_failed_is_not_submitted_again(executor, tmp_path):
+    """Job 7 is an earlier attempt, job 8 another job's, job 9 the one whose answer came too late."""
+    jobs = {"7": "trials_wildcards_mIoU_001", "8": "trials_wildcards_mAcc_001", "9": "trials_wildcards_mIoU_001"}
+    script(tmp_path, "squeue", "; ".join(f"echo '{number}|rule_{comment}'" for number, comment in jobs.items()))
+    executor.report_job_submission = lambda info: None
+    executor._report_job_submission_threadsafe(SubmittedJobInfo(JOB, external_jobid="7"))
+    assert submit(executor, ["SLURM sbatch failed: Socket timed out on send/recv operation"] * 2) == 1
+    (taken,) = executor.submissions
+    assert (taken.job, taken.external_jobid) == (JOB, "9")
+    assert taken.aux == {"slurm_logfile": tmp_path / "rule_trials/mIoU_001/9.log"}
+    assert executor.reported == []
+
+
+def test_a_job_is_not_submitted_again_before_slurm_says_that_it_has_it_not(executor, tmp_path):
+    asked = tmp_path / "asked"
+    script(tmp_path, "squeue", f'echo >> "{asked}"; test $(wc -l < "{asked}") -gt 3')
+    assert submit(executor, ["Socket timed out"]) == 2
+    assert len(asked.read_text().splitlines()) == 4
+
+
 def test_a_job_that_can_never_run_fails_at_once(executor):
     assert submit(executor, ["SLURM sbatch failed: Invalid account or account/partition combination"]) == 1
     assert [kind for kind, _ in executor.reported] == ["error"]
+
+
+def test_nodes_that_failed_are_used_again_where_no_other_is_left(executor):
+    refusal = "SLURM sbatch failed: Requested node configuration is not available"
+    executor._failed_nodes.update(("n1", "n2"))
+    assert submit(executor, [refusal]) == 2
+    assert (executor._failed_nodes, executor.reported) == ({"n3", "n4"}, [])  # the user's own choice stays
+    assert submit(executor, [refusal] * 2) == 1  # now it is the job itself that asks for too much
+    assert [kind for kind, _ in executor.reported] == ["error"]
+
+
+def test_a_node_that_failed_is_used_again_after_a_while(executor, monkeypatch):
+    executor._failed_nodes.add("n1")
+    submit(executor, [])
+    assert executor._failed_nodes == {"n1", "n3", "n4"}
+    monkeypatch.setattr(patience, "EXCLUDED", 0.0)
+    submit(executor, [])
+    assert executor._failed_nodes == {"n3", "n4"}
 
 
 def test_a_refusal_for_a_day_is_a_failure(executor, monkeypatch):
@@ -144,3 +191,6 @@ def test_the_plugin_reports_a_refused_submission_as_relied_on():
     assert source.count("self._report_job_error_threadsafe(") >= 2  # in run_job, for sbatch and for all else
     assert "self._job_submission_executor.submit(self.run_job, job)" in source
     assert "await query_job_status(" in source
+    assert "failed_nodes=self._failed_nodes" in source
+    assert 'comment_str = f"rule_{job.name}_wildcards_{wildcard_str}"' in source
+    assert 'slurm_logfile = self.slurm_logdir / group_or_rule / wildcard_str / "%j.log"' in source

@@ -167,6 +167,17 @@ def test_one_command_brings_results_back_from_any_partial_loss(finished, tmp_pat
     assert "Nothing to be done" in snakemake(tmp_path, "--configfile", str(TINY)).stdout
 
 
+@pytest.mark.parametrize("option", ["-n", "--summary", "--report=page.html", "--unlock"])
+def test_what_runs_no_job_removes_no_damaged_file(finished, tmp_path, option):
+    copied(finished, tmp_path)
+    cut(tmp_path / "results/tiny/searches/mIoU/step-001/trial-1.json")
+    before = results(tmp_path / "results")
+    done = snakemake(tmp_path, "--configfile", str(TINY), option)
+    assert done.returncode == 0, done.stdout
+    assert results(tmp_path / "results") == before
+    assert ("is not as it was written" in done.stdout) == (option == "-n")
+
+
 BIOU = {"dataset": "scenes", "proxy": "tiny", "search": {"metric": "BIoU", "steps": 2, "trials_per_step": 3}}
 MORE = {"kind": "synthetic", "options": {"train": 8, "val": 2, "size": 48}, "proxy_size": 16, "hold_out": 2}
 
@@ -361,11 +372,15 @@ def test_one_command_brings_a_killed_run_back(finished, tmp_path):
         time.sleep(0.05)
     resume = [str(Path(sys.executable).parent / "autoseg"), "resume"]
     early = subprocess.run(resume, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    for lock in tmp_path.glob(".snakemake/locks/*"):  # as the end of another run in this folder does
+        lock.unlink()
+    second = snakemake(tmp_path, "--configfile", str(TINY))
     process.kill()
     process.wait()
     seen = finished_trainings(tmp_path)
     done = subprocess.run(resume, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert (early.returncode, "is still running" in early.stderr) == (2, True)
+    assert (second.returncode, "is still running" in second.stdout) == (1, True)
     assert done.returncode == 0, done.stderr
     assert {path: finished_trainings(tmp_path)[path] for path in seen} == seen
     assert results(tmp_path / "results") == results(finished / "results")

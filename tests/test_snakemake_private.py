@@ -8,6 +8,8 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import pytest
+
 from autoseg.pipeline import snakemake_private as private
 from tests.pipeline_runs import ROOT, environment
 
@@ -18,18 +20,22 @@ from autoseg.pipeline import snakemake_private as private
 
 private.limit(workflow, "shares", 2)
 
-localrules: all, done, first, second, unwanted
-dry = private.is_dry_run(workflow)
-if dry:
-    raise SystemExit("a dry run")
+localrules: all, deep, done, first, second, unwanted
+before = []
+private.before_jobs(workflow, before.append)
+private.before_jobs(workflow, lambda dry: print(f"jobs are planned, dry={dry}", flush=True))
 
 rule all:
-    input: "done.txt", "second.txt"
+    input: "done.txt", "second.txt", "results/mine/first.txt"
 rule done:
     output: "done.txt"
     shell: "touch {output}"
 rule first:
     output: "first.txt"
+    shell: "touch {output}"
+rule deep:
+    input: "first.txt"
+    output: "results/mine/first.txt"
     shell: "touch {output}"
 rule second:
     input: "first.txt"
@@ -53,7 +59,8 @@ onstart:
         "status": private.slurm_status_command(workflow),
         "run": private.slurm_run(workflow),
         "main": workflow.is_main_process,
-        "dry": dry,
+        "before": before,
+        "locked": [private.is_locked("results/mine"), private.is_locked("results/other")],
         "local": private.is_local(workflow),
         "shares": workflow.scheduler.global_resources["shares"],
     }
@@ -81,7 +88,7 @@ def test_a_plain_run_has_neither_config_nor_cluster(tmp_path):
     assert found(tmp_path) == {
         "files": [],
         "keys": {},
-        "rules": ["all", "first", "second"],
+        "rules": ["all", "deep", "first", "second"],
         "planned": ["done", "first"],
         "third": [30, 1, None],
         "after": [10],
@@ -89,17 +96,23 @@ def test_a_plain_run_has_neither_config_nor_cluster(tmp_path):
         "status": None,
         "run": None,
         "main": True,
-        "dry": False,
+        "before": [False],
+        "locked": [True, False],
         "local": True,
         "shares": 2,
     }
 
 
-def test_a_dry_run_is_known_while_the_snakefile_is_read(tmp_path):
+@pytest.mark.parametrize("option", ["--summary", "--lint", "--dag", "--unlock", "--list-rules", "--touch", "-n"])
+def test_what_runs_no_job_is_told_from_what_does(tmp_path, option):
+    """A dry run is told as such; the others are not announced."""
     (tmp_path / "Snakefile").write_text(SNAKEFILE)
-    command = [sys.executable, "-m", "snakemake", "--cores", "1", "-n"]
+    for name in ("done.txt", "first.txt"):
+        (tmp_path / name).touch()
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", option]
     done = subprocess.run(command, cwd=tmp_path, env=environment(PYTHONPATH=str(ROOT)), capture_output=True, text=True)
-    assert "a dry run" in done.stderr
+    assert ("jobs are planned, dry=True" in done.stdout) == (option == "-n"), done.stdout + done.stderr
+    assert "dry=False" not in done.stdout
 
 
 def test_a_limit_on_the_command_line_is_kept(tmp_path):

@@ -24,7 +24,7 @@ from autoseg.pipeline.outputs import Figure, GalleryFigure, Run
 from autoseg.pipeline.sections import Proxy, Retraining
 from autoseg.search.space import decisive, self_contained
 from autoseg.training.augmentation import pipeline_identity
-from autoseg.training.names import network_identity
+from autoseg.training.names import kind_of, network_identity
 from autoseg.training.settings import Training
 
 
@@ -165,8 +165,12 @@ class Arguments:
 
     def figure(self, figure: Figure) -> str:
         """Return the arguments of `autoseg figure`."""
-        window = self._window(figure.retraining) if isinstance(figure, GalleryFigure) else ""
-        return f"--figure {shlex.quote(as_argument(figure))} {window}".rstrip()
+        more = ""
+        if isinstance(figure, GalleryFigure):
+            network = self.pipeline.retrainings[figure.retraining].network
+            own = f"--network {shlex.quote(network)}" if kind_of(network) == "own" else ""
+            more = f"{self._window(figure.retraining)} {own}"
+        return f"--figure {shlex.quote(as_argument(figure))} {more}".rstrip()
 
     def report(self, configfiles: Sequence[str | os.PathLike[str]], keys: Mapping[str, Any]) -> str:
         """Return the config files and keys that Snakemake was given, for the commands that the report shows."""

@@ -14,10 +14,11 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from autoseg.data.kinds import Synthetic
+from autoseg.data.kinds import OnDisk
 from autoseg.errors import InputError, located, unknown
 from autoseg.files import Part, parse, to_json
 from autoseg.losses.names import check_loss, parse_loss
+from autoseg.pipeline.layout import Layout
 from autoseg.pipeline.outputs import Figure, GalleryFigure, Name, Run, Table
 from autoseg.pipeline.sections import Dataset, Proxy, Retraining, SearchPlan
 from autoseg.search.settings import Search
@@ -97,6 +98,8 @@ class Pipeline(Part):
     def _check_searches(self) -> None:
         """Refuse a start whose curves do not exist or do not fit, and two searches with the same settings."""
         seen: dict[str, Name] = {}
+        for name in self.searches:
+            self._check_prior(name)
         for name, plan in self.searches.items():
             search = self.search(name)
             with located(f"searches.{name}.search"):
@@ -105,6 +108,23 @@ class Pipeline(Part):
             if seen.setdefault(key, name) != name:
                 what = f"the same search as '{seen[key]}'"
                 raise InputError(what, where=f"searches.{name}", cure="leave one out, or change a seed")
+
+    def _check_prior(self, name: Name) -> None:
+        """Refuse a prior that is no search of this config, has other parameters, or needs this search itself first."""
+        before, prior = [name], self.prior(name)
+        with located(f"searches.{name}.search"):
+            while prior is not None:
+                _known("prior", prior, self.searches)
+                if prior in before:
+                    what = f"{' needs '.join([*before, prior])}: none of them can be the first"
+                    raise InputError(what, where="prior", cure="leave one of them out")
+                before.append(prior)
+                prior = self.prior(prior)
+            if len(before) > 1:
+                own, other = (search_space(self.search(one)).names for one in before[:2])
+                if own != other:
+                    what = f"'{before[1]}' searches {', '.join(other)}"
+                    raise InputError(what, where="prior", expected=f"the same parameters: {', '.join(own)}")
 
     def _check_runs(self, runs: list[Run]) -> None:
         for run in runs:
@@ -118,10 +138,10 @@ class Pipeline(Part):
 
     def _check_figure(self, figure: Figure) -> None:
         self._check_runs(figure.runs)
-        source = self.datasets[figure.dataset].source if isinstance(figure, GalleryFigure) else None
-        if isinstance(figure, GalleryFigure) and isinstance(source, Synthetic) and figure.images > source.val:
-            what = f"{figure.images} of the {source.val} validation images of '{figure.dataset}'"
-            raise InputError(what, where="images", expected=f"at most {source.val}")
+        if isinstance(figure, GalleryFigure):
+            source = self.datasets[figure.dataset].source
+            if not isinstance(source, OnDisk):  # files on disk are counted before the first job starts
+                figure.check_images(source.count("val"))
         for search in figure.shown_searches:
             _known("search", search, self.searches)
         if figure.shown_table is not None:
@@ -147,6 +167,11 @@ class Pipeline(Part):
         """Return the settings of a search."""
         return self._searches[name]
 
+    def prior(self, name: Name) -> Name | None:
+        """Return the search whose trials a search starts from, if it is given one."""
+        found: Name | None = self.searches[name].search.model_dump().get("prior")
+        return found
+
     @cached_property
     def _searches(self) -> dict[Name, Search]:
         found = {}
@@ -156,6 +181,8 @@ class Pipeline(Part):
             conventions = {**dataset.metric_conventions.model_dump(), **given.get("conventions", {})}
             in_loss = {**dataset.loss_conventions.changes, **given.get("loss_conventions", {})}
             own = {"conventions": conventions, "loss_conventions": in_loss, "name": name}
+            if (prior := given.get("prior")) is not None:
+                own["prior"] = Layout.named(self.name).search(prior)
             content = {**self._preset_settings(given), **given, **own}
             found[name] = parse(Search, content, f"searches.{name}.search")
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,9 @@ from autoseg.errors import InputError, located
 from autoseg.files import parse
 from autoseg.pipeline.config import Pipeline
 from autoseg.plugins import load_plugin
+
+MOST_COMBINATIONS = 10_000
+"""How many searches one `for` may stand for."""
 
 _SEEDED = tuple(name for name, kind in KINDS.items() if "seed" in kind.model_fields)
 
@@ -31,6 +35,9 @@ def expand(plans: Mapping[str, Any], where: str) -> dict[str, Any]:
             raise InputError(f"found {ranges!r}", where=f"{where}.{name}.for", expected=expected)
         if isinstance(plan, Mapping) and "for" in plan and not (ranges and all(ranges.values())):
             raise InputError(f"found {ranges!r}", where=f"{where}.{name}.for", expected="at least one name and value")
+        if (count := math.prod(map(len, ranges.values()))) > MOST_COMBINATIONS:
+            expected = f"{MOST_COMBINATIONS:,} at most"
+            raise InputError(f"gives {count:,} searches", where=f"{where}.{name}.for", expected=expected)
         rest = {key: value for key, value in plan.items() if key != "for"} if ranges else plan
         for values in itertools.product(*ranges.values()):
             chosen = dict(zip(ranges, values, strict=True))

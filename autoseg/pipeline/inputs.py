@@ -53,8 +53,14 @@ class Inputs:
         return [self.layout.chunk(search, step, chunk, parts) for chunk in range(parts)]
 
     def ask(self, search: str, step: int) -> list[str]:
-        """Return what a step waits for: the step before it, which waited for the ones before."""
-        return self.step(search, step_name(step - 1)) if step > 1 else []
+        """Return what a step waits for: the step before it, which waited for the ones before.
+
+        The first one waits for the search whose trials it starts from, if there is one.
+        """
+        if step > 1:
+            return self.step(search, step_name(step - 1))
+        prior = self.pipeline.prior(search)
+        return [] if prior is None else self.rescore(prior)
 
     def rescore(self, search: str) -> list[str]:
         """Return what the rescoring of a search waits for: its last step."""

@@ -23,6 +23,10 @@ SCORE_TABLES = ("main", "datasets", "networks", "constraints", "proxies", "linea
 """The paper's tables of scores, in its order; `autoseg.report.published` has their numbers."""
 
 
+MOST_RUNS = 100_000
+"""How many runs a table may stand for."""
+
+
 def _or_loss(schema: dict[str, Any]) -> None:
     """Add to the JSON schema that a plain loss stands for a row."""
     row = dict(schema)
@@ -107,6 +111,11 @@ class Table(Part):
     about: list[str] = Field(default=[], description="columns with texts that describe the rows")
     hours: bool = Field(default=False, description="show the hours of the search behind each row")
     seeds: list[int] = Field(default=[0], min_length=1, description="one run for each; the table shows the mean")
+    against: str | None = Field(
+        default=None,
+        description="loss of the row that the others are compared with over paired seeds, where there are several; "
+        "null: ce, or the first row",
+    )
     paper: str | None = Field(default=None, description="name of the paper's table to compare with, see docs/tables.md")
 
     @model_validator(mode="before")
@@ -132,13 +141,23 @@ class Table(Part):
 
     @model_validator(mode="after")
     def _described(self) -> Table:
+        if (count := len(self.columns) * len(self.rows) * len(self.seeds)) > MOST_RUNS:
+            raise InputError(f"{count:,} runs", where="columns, rows, seeds", expected=f"{MOST_RUNS:,} at most")
         if self.paper is not None and self.paper not in SCORE_TABLES:
             raise unknown("table of the paper", self.paper, SCORE_TABLES, where="paper")
+        if self.against is not None and self.against not in (losses := [row.loss for row in self.rows]):
+            raise unknown("row", self.against, losses, where="against")
         for row in self.rows:
             if len(row.about) != len(self.about):
                 what = f"the row '{row.label or row.loss}' has {len(row.about)}"
                 raise InputError(what, where="rows: about", expected=f"one text for each of {self.about}")
         return self
+
+    @property
+    def reference(self) -> Row:
+        """The row that the others are compared with."""
+        wanted = self.against or "ce"
+        return next((row for row in self.rows if row.loss == wanted), self.rows[0])
 
     @property
     def runs(self) -> list[Run]:
@@ -238,6 +257,12 @@ class GalleryFigure(_RunFigure):
     kind: Literal["gallery"]
     images: int = Field(default=4, ge=1, description="how many, evenly spread over the validation set")
     needs_networks: ClassVar[bool] = True
+
+    def check_images(self, there: int) -> None:
+        """Refuse to show more images than there are."""
+        if self.images > there:
+            what = f"{self.images} of the {there} validation images of '{self.dataset}'"
+            raise InputError(what, where="images", expected=f"at most {there}")
 
 
 class ClassFigure(_RunFigure):

@@ -1,15 +1,18 @@
 """Changes to Snakemake's SLURM executor: it waits if SLURM does not answer for a while.
 
-A run on a cluster lasts days. In version 2.8 of the executor plugin three things end or hang it:
+A run on a cluster lasts days. In version 2.8 of the executor plugin five things end or hang it, or run a job twice:
 
 - when every status query of a cycle fails (slurmctld is restarted, squeue times out), the executor forgets all active
   jobs, and Snakemake waits for ever;
 - when sbatch refuses a job (slurmctld is away, a limit of submitted jobs is reached), the job fails at once;
+- when sbatch fails although SLURM has taken the job (the answer came too late), the job is submitted a second time;
+- a node that has failed is not used again in the whole run (where sacct answers), until no node is left;
 - when SLURM has forgotten a job (it ended while slurmctld was away, and MinJobAge is over), Snakemake waits for it for
   ever.
 
 `make_patient` wraps the executor's own methods; nothing of the plugin is copied. tests/test_patience.py fails when the
-plugin changes what is relied on here, and tests/slurm/test_slurm_stumbles.py runs all three on a real SLURM.
+plugin changes what is relied on here. tests/slurm/test_slurm_stumbles.py and tests/slurm/test_slurm_administrators.py
+run all of it on a real SLURM.
 """
 
 from __future__ import annotations
@@ -18,18 +21,24 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from functools import wraps
 from typing import Any
+
+from autoseg.errors import InputError
+from autoseg.pipeline import slurm
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0  # seconds between two submissions of a job that SLURM refuses
 GIVE_UP = 24 * 3600.0  # seconds after which a refusal is a failure
 FORGOTTEN = 900.0  # seconds after which a job that SLURM does not know is taken for lost
+EXCLUDED = 3600.0  # seconds for which a node that has failed is not used
 FORGOTTEN_VARIABLE = "AUTOSEG_SLURM_FORGOTTEN"  # tests set another number
 
 # What sbatch says when waiting cannot help: the job itself is wrong.
+NO_NODE = "requested node configuration is not available"
 FINAL = (
     "invalid",
-    "requested node configuration is not available",
+    NO_NODE,
     "requested partition configuration not available",
     "memory specification can not be satisfied",
     "unrecognized option",
@@ -61,7 +70,8 @@ def make_patient(plugin: Any) -> None:
     executor.check_active_jobs = _keep_jobs(executor.check_active_jobs)
     for name in ("report_job_success", "report_job_error"):
         setattr(executor, name, _note_settled(getattr(executor, name)))
-    executor.run_job = _submit_until_taken(executor.run_job)
+    executor.run_job = _submit_until_taken(executor.run_job, plugin.get_job_wildcards)
+    executor._report_job_submission_threadsafe = _note_taken(executor._report_job_submission_threadsafe)
     executor._report_job_error_threadsafe = _hold_back_refusals(executor._report_job_error_threadsafe)
     for name in ("cancel_jobs", "shutdown"):
         setattr(executor, name, _stop_waiting(getattr(executor, name)))
@@ -72,6 +82,8 @@ class Patience:
 
     def __init__(self) -> None:
         self.settled: set[str] = set()  # SLURM's ids of the jobs that were reported as done or failed
+        self.taken: set[str] = set()  # ids of the jobs that were submitted
+        self.failed: dict[str, float] = {}  # node -> since when it is not used
         self.missing: dict[str, float] = {}  # id -> since when SLURM answers, but does not know the job
         self.silent_since: float | None = None  # when SLURM began not to answer
         self.of_snakemake: Exception | None = None  # raised by Snakemake when a job's end was reported to it
@@ -179,12 +191,22 @@ def _hold_back_refusals(report: Callable[..., None]) -> Callable[..., None]:
     return held
 
 
-def _submit_until_taken(run_job: Callable[..., None]) -> Callable[..., None]:
+def _note_taken(report: Callable[..., None]) -> Callable[..., None]:
+    @wraps(report)
+    def noted(executor: Any, info: Any) -> None:
+        executor.patience.taken.add(info.external_jobid)
+        report(executor, info)
+
+    return noted
+
+
+def _submit_until_taken(run_job: Callable[..., None], wildcards_of: Callable[[Any], str]) -> Callable[..., None]:
     @wraps(run_job)
     def submitted(executor: Any, job: Any) -> None:
         patience: Patience = executor.patience
         waits = pauses()
         while not patience.ending.is_set():
+            _use_failed_nodes(executor, after=EXCLUDED)
             refusals: list[tuple[Any, str]] = []
             _submission.refusals = refusals
             try:
@@ -194,15 +216,65 @@ def _submit_until_taken(run_job: Callable[..., None]) -> Callable[..., None]:
             if not refusals:
                 return
             info, message = refusals[0]
-            pause = 0.0 if any(word in message.lower() for word in FINAL) else next(waits, 0.0)
-            if not pause:
+            wildcards = wildcards_of(job)
+            number = _wait(executor, job, wildcards, message, waits)
+            if number is None:
                 executor._report_job_error_threadsafe(info, message)
                 return
-            reason = message.splitlines()[0]
-            executor.logger.warning(f"autoseg: {reason} The job of rule {job.name} is tried again in {pause:.0f} s.")
-            patience.ending.wait(pause)
+            if number:
+                executor.logger.warning(f"autoseg: SLURM has taken the job of rule {job.name} after all, as {number}.")
+                log = executor.slurm_logdir / f"rule_{job.name}" / wildcards / f"{number}.log"
+                taken = replace(info, external_jobid=number, aux={"slurm_logfile": log})
+                executor._report_job_submission_threadsafe(taken)
+                return
 
     return submitted
+
+
+def _wait(executor: Any, job: Any, wildcards: str, message: str, waits: Iterator[float]) -> str | None:
+    """Wait after a refusal until SLURM answers; return the job's id, if SLURM has it after all.
+
+    "": it is to be submitted again; None: waiting cannot help, or has not helped. All jobs of a run have the run's
+    name, and their rule and wildcards as a comment. An earlier attempt has the same comment, but its id is known.
+    """
+    patience: Patience = executor.patience
+    if NO_NODE in message.lower() and _use_failed_nodes(executor, after=0.0):
+        return ""
+    if any(word in message.lower() for word in FINAL):
+        return None
+    comment = f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
+    told = False
+    for pause in waits:
+        if not told:
+            reason = message.splitlines()[0]
+            executor.logger.warning(f"autoseg: {reason} The job of rule {job.name} is tried again in {pause:.0f} s.")
+            told = True
+        if patience.ending.wait(pause):
+            return ""
+        try:
+            found = slurm.comments(executor.run_uuid)
+        except InputError:  # it does not answer, but may have the job
+            continue
+        return next((id for id, text in found.items() if text == comment and id not in patience.taken), "")
+    return None
+
+
+def _use_failed_nodes(executor: Any, after: float) -> bool:
+    """Let nodes be used again that have failed so long ago; return whether there are any.
+
+    SLURM itself uses no node that is down. The nodes that the user has excluded stay excluded.
+    """
+    failed: dict[str, float] = executor.patience.failed
+    given = executor.workflow.executor_settings.exclude_failed_nodes or ""
+    for node in executor._failed_nodes - {name.strip() for name in given.split(",")}:
+        failed.setdefault(node, time.monotonic())
+    again = {node for node, since in list(failed.items()) if time.monotonic() - since >= after}
+    for node in again:
+        del failed[node]
+    executor._failed_nodes -= again
+    if again:
+        executor.logger.warning(f"autoseg: {', '.join(sorted(again))} failed before, and may be used again.")
+    return bool(again)
 
 
 def _stop_waiting(method: Callable[..., Any]) -> Callable[..., Any]:

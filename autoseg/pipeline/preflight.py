@@ -12,10 +12,12 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from autoseg.data.model import Index
 from autoseg.errors import InputError, located
 from autoseg.pipeline.arguments import network_arguments
 from autoseg.pipeline.config import Pipeline
 from autoseg.pipeline.layout import Layout
+from autoseg.pipeline.outputs import GalleryFigure
 from autoseg.pipeline.sections import Proxy, Retraining
 from autoseg.search.folder import Folder
 from autoseg.search.space import changes
@@ -23,15 +25,22 @@ from autoseg.training.names import kind_of
 
 
 def check_before_start(
-    pipeline: Pipeline, layout: Layout, datasets: Iterable[str], searches: Iterable[str], runs: Iterable[str]
+    pipeline: Pipeline,
+    layout: Layout,
+    datasets: Iterable[str],
+    searches: Iterable[str],
+    runs: Iterable[str],
+    figures: Iterable[str] = (),
 ) -> None:
-    """Raise an error if something is missing for the data sets, searches and runs that will be made."""
+    """Raise an error if something is missing for the data sets, searches, runs and figures that will be made."""
     _check_writable(Path(layout.folder))
     proxies = {pipeline.searches[name].proxy for name in searches}
     retrainings = {pipeline.runs[name].retraining for name in runs}
     for name in datasets:
         with located(f"datasets.{name}"):  # finds the images, but reads none
             pipeline.datasets[name].check_hold_out()
+    for name in sorted(figures):
+        _check_gallery(pipeline, layout, name)
     plans: dict[str, Proxy | Retraining] = {f"proxies.{name}": pipeline.proxies[name] for name in sorted(proxies)}
     plans |= {f"retrainings.{name}": pipeline.retrainings[name] for name in sorted(retrainings)}
     for where, how in plans.items():
@@ -49,6 +58,16 @@ def check_before_start(
         if kind_of(how.network) != "built-in" and " ".join(asked) not in tried:
             tried.add(" ".join(asked))
             _try_network(where, asked)
+
+
+def _check_gallery(pipeline: Pipeline, layout: Layout, name: str) -> None:
+    """Refuse a gallery of more images than a data set has: by its index or, before that is made, by its files."""
+    figure = pipeline.figures[name]
+    if isinstance(figure, GalleryFigure):
+        index = layout.index(figure.dataset)
+        with located(f"figures.{name}"):
+            made = len(Index.load(index).splits.get("val", [])) if os.path.exists(index) else None
+            figure.check_images(pipeline.datasets[figure.dataset].source.count("val") if made is None else made)
 
 
 def _try_network(where: str, asked: list[str]) -> None:

@@ -6,11 +6,10 @@ A clone has these files at its root; the wheel carries them inside the package (
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 from autoseg.errors import InputError
-from autoseg.files import writing
+from autoseg.files import atomic
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -64,9 +63,15 @@ def write(folder: str | os.PathLike[str]) -> list[Path]:
         more = f" and {len(there) - 1} more" if len(there) > 1 else ""
         what = f"{there[0]}{more} would be overwritten"
         raise InputError(what, where=target, cure="choose another folder, or move them away")
-    with writing(target):
-        for name, path in wanted.items():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target / name)
-        (target / ".gitignore").write_text(IGNORED, encoding="utf-8")
-    return [target / name for name in [*wanted, ".gitignore"]]
+    content = {name: path.read_bytes() for name, path in wanted.items()} | {".gitignore": IGNORED.encode()}
+    written: list[Path] = []
+    try:
+        for name, raw in content.items():
+            with atomic(target / name, "wb") as file:
+                file.write(raw)
+            written.append(target / name)
+    except BaseException:  # a part of a project is no project, and the same command would refuse to overwrite it
+        for path in written:
+            path.unlink()
+        raise
+    return written

@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic import Field
 
 from autoseg.errors import InputError
-from autoseg.files import Part, parse, read_json, write_json
+from autoseg.files import Part, parse, read_json, read_settings, write_json
 from autoseg.pipeline import slurm
 from autoseg.pipeline.layout import Layout
 
@@ -69,6 +69,16 @@ def note_start(name: str, arguments: Sequence[str], slurm_run: str | None) -> No
     _write(note)
 
 
+def refuse_second(name: str) -> None:
+    """Raise an error if a run of this name is alive in this folder, on this machine.
+
+    Snakemake's own lock does not always tell: the end of one run takes away the locks of all others in the folder.
+    """
+    note = read_note(name)
+    if note is not None and note.host == socket.gethostname():
+        _refuse_alive(note, force=False)
+
+
 def read_note(name: str) -> Started | None:
     """Return how a run was last started; None if it never was."""
     path = NOTES / f"{name}.json"
@@ -102,6 +112,8 @@ def prepare(name: str | None, arguments: Sequence[str], *, wait: bool = False, f
             where=f"run '{name}'",
             cure=f"give the other arguments as `autoseg resume -- ...` (all were: {shlex.join(again)})",
         )
+    for path in _configfiles(again):
+        read_settings(path)  # in our words, before Snakemake says it in its own
     for other in NOTES.glob("*.json"):
         _refuse_alive(parse(Started, read_json(other), other), force)
     if note is not None:
@@ -110,6 +122,22 @@ def prepare(name: str | None, arguments: Sequence[str], *, wait: bool = False, f
         _remove_leftovers(Path(Layout.named(note.name).folder))
         _write(note.model_copy(update={"slurm": []}))
     return again
+
+
+def _configfiles(arguments: Sequence[str]) -> list[str]:
+    """Return the config files among Snakemake's arguments.
+
+    >>> _configfiles(["--configfile", "a.yaml", "b.yaml", "--cores", "2", "--configfiles=c.yaml"])
+    ['a.yaml', 'b.yaml', 'c.yaml']
+    """
+    found: list[str] = []
+    option = ""
+    for word in arguments:
+        if word.startswith("-"):
+            option, _, word = word.partition("=")
+        if word and option in ("--configfile", "--configfiles"):
+            found.append(word)
+    return found
 
 
 def go_on(arguments: Sequence[str]) -> None:
@@ -173,7 +201,10 @@ def _end_processes(name: str) -> None:
     mark, left = _mark(name), []
     for process in psutil.process_iter():
         try:
-            if process.pid != os.getpid() and process.environ().get(RUN) == mark:
+            found = process.environ().get(RUN, "")
+            # The folder may have been renamed since the process was marked: what it works in now tells, too.
+            here = found == mark or (found.endswith(f"#{name}") and process.cwd() == os.getcwd())
+            if here and process.pid != os.getpid():
                 left.append(process)
         except psutil.Error:  # of another user, or just ended
             continue

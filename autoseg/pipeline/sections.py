@@ -74,7 +74,7 @@ class Dataset(Part):
 
     def check_hold_out(self) -> None:
         """Refuse a hold-out that does not fit into the training set."""
-        hold_out_size(self.hold_out, self.kind, self.source.count_train())
+        hold_out_size(self.hold_out, self.kind, self.source.count("train"))
 
 
 @keys_of(Training)

@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from autoseg.errors import InputError, Problem, unknown
+from autoseg.files import read_settings
 
 PROFILE = "slurm/config.yaml"
 LONGEST_WAIT = (
@@ -76,17 +77,15 @@ class Partition:
 
 def read_profile(folder: str | os.PathLike[str], gpus: int) -> tuple[Need, str | None]:
     """Return what a Snakemake profile says of the cluster: partition and account, and the status command."""
-    import yaml
-
     path = Path(folder) / "config.yaml"
     try:
-        profile = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except OSError:
-        cure = "give the folder of a Snakemake profile with --profile"
-        raise InputError("not readable", where=path, cure=cure) from None
-    except yaml.YAMLError as error:
-        raise InputError(f"not readable as YAML ({error})", where=path) from None
-    asked = profile.get("default-resources") or {}
+        profile = read_settings(path) or {}
+    except InputError as error:
+        cure = error.cure or "give the folder of a Snakemake profile with --profile"
+        raise error.replace(cure=cure) from None
+    asked = profile.get("default-resources") or {} if isinstance(profile, dict) else None
+    if not isinstance(asked, dict):
+        raise InputError("'default-resources' is no mapping", where=path, expected="a profile of Snakemake")
     partition, account = (str(asked.get(key) or "") for key in ("slurm_partition", "slurm_account"))
     return Need(partition, account, gpus), profile.get("slurm-status-command")
 
@@ -251,6 +250,12 @@ def jobs(runs: Iterable[str], states: str = "") -> list[str]:
         return []
     only = [f"--states={states}"] * bool(states)
     return _ask("squeue", "--noheader", "--format=%i", f"--name={names}", *only).split()
+
+
+def comments(run: str) -> dict[str, str]:
+    """Return the comment of each job of a Snakemake's run that SLURM knows, also of those that have ended."""
+    lines = _ask("squeue", "--noheader", "--states=all", "--format=%i|%k", f"--name={run}").splitlines()
+    return {number: comment for number, _, comment in (line.partition("|") for line in lines)}
 
 
 def cancel(ids: Iterable[str]) -> None:

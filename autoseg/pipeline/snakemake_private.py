@@ -7,7 +7,9 @@ in the SLURM executor is in `autoseg.pipeline.patience`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
 from typing import Any
 
 
@@ -25,12 +27,27 @@ def given_keys(workflow: Any) -> dict[str, Any]:
     return dict(workflow.config_settings.config)
 
 
-def is_dry_run(workflow: Any) -> bool:
-    """Return whether the plan is only shown: then no file may be removed.
+def before_jobs(workflow: Any, act: Callable[[bool], None]) -> None:
+    """Call a function right before Snakemake plans the jobs that it will run; True: it is a dry run.
 
-    `workflow.dryrun` is not yet known while the Snakefile is read.
+    The Snakefile is also read for `--report`, `--summary`, `--lint`, `--dag`, `--unlock` and more, which run no job. No
+    setting tells them apart while the Snakefile is read. Only Snakemake's `execute` runs jobs, and it plans them first.
     """
-    return bool(workflow.output_settings.dryrun)
+    execute = workflow.execute
+
+    @wraps(execute)
+    def executed(*, executor_plugin: Any, **keywords: Any) -> Any:
+        if executor_plugin.name != "touch":  # --touch takes all files as they are
+            act(executor_plugin.name == "dryrun")
+        return execute(executor_plugin=executor_plugin, **keywords)
+
+    workflow.execute = executed
+
+
+def is_locked(folder: str) -> bool:
+    """Return whether another Snakemake in this working directory, alive or killed, has locked files of a folder."""
+    locks = Path(".snakemake/locks").glob("*.lock")
+    return any(line.startswith(f"{folder}/") for lock in locks for line in lock.read_text().splitlines())
 
 
 def jobs_to_run(workflow: Any, rule: str | None = None) -> list[Any]:

@@ -59,6 +59,7 @@ SlurmdParameters=config_overrides
 MpiDefault=none
 ReturnToService=2
 JobRequeue=1
+TaskProlog={folder}/task-prolog
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,bf_interval=1
 SelectType=select/cons_tres
@@ -72,7 +73,7 @@ NodeName=DEFAULT CPUs=4 RealMemory=8000 Gres=gpu:4 State=UNKNOWN
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port=17001
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port=17002
 NodeName=n3 NodeHostname={host} NodeAddr=127.0.0.1 Port=17003 Gres= State=DOWN
-PartitionName=gpu Nodes=n1,n2 Default=YES MaxTime=1-0 DefMemPerCPU=500 State=UP
+PartitionName=gpu Nodes=n1,n2 Default=YES MaxTime=1-0 DefMemPerCPU=500 LLN=YES State=UP
 PartitionName=bare Nodes=n3 MaxTime=60 State=UP
 """
 ACCOUNTING = """\
@@ -92,6 +93,10 @@ StorageHost=127.0.0.1
 StoragePort=16836
 StorageUser=root
 StorageLoc=slurm
+"""
+TASK_PROLOG = """\
+#!/bin/sh
+cat "{folder}/clock-$SLURMD_NODENAME" 2>/dev/null || true
 """
 CONFINED = "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup"  # memory limits are enforced
 FREE = "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none"
@@ -166,6 +171,44 @@ class Cluster:
         if not self.pid("slurmctld"):
             self.start_controller()
 
+    def restart_node(self, node: str) -> None:
+        """Restart a node's daemon, as after an update: what runs on the node runs on."""
+        end(self.pid(f"slurmd-{node}"))
+        (self.folder / f"run/slurmd-{node}.pid").unlink(missing_ok=True)
+        self.start_node(node)
+
+    def set_node(self, node: str, state: str) -> None:
+        """Change a node's state, as an administrator does: drain, down."""
+        self._run(["scontrol", "update", f"nodename={node}", f"state={state}", "reason=test"])
+
+    def bring_back(self, node: str) -> None:
+        """Let a node that was drained or set down take jobs again; one that is down may have done so by itself."""
+        if self.states()[node].startswith(("dr", "down")):
+            output("scontrol", "update", f"nodename={node}", "state=resume")
+        self.wait(lambda: self.states()[node] in ("idle", "mix", "alloc"), f"{node} is back", 30)
+
+    def set_clock(self, node: str, seconds: int) -> None:
+        """Let the processes of all jobs that start on a node from now on have a clock that is wrong."""
+        install(("faketime",), ("faketime",))
+        (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
+        lines = (f"LD_PRELOAD={library}", f"FAKETIME={seconds:+d}", "NO_FAKE_STAT=1", "FAKETIME_DONT_FAKE_MONOTONIC=1")
+        (self.folder / f"clock-{node}").write_text("".join(f"export {line}\n" for line in lines))
+
+    def set_clocks_right(self) -> None:
+        """Let all nodes have the same clock again."""
+        for node in NODES:
+            (self.folder / f"clock-{node}").unlink(missing_ok=True)
+
+    def stop_accounting(self) -> None:
+        """Let slurmdbd go away: sacct is not answered, and slurmctld keeps what it would be told."""
+        end(self.pid("slurmdbd"))
+        (self.folder / "run/slurmdbd.pid").unlink(missing_ok=True)
+
+    def start_accounting(self) -> None:
+        """Bring slurmdbd back."""
+        if not self.pid("slurmdbd"):
+            self._daemon(["slurmdbd"], "slurmdbd")
+
     def kill_node(self, node: str) -> None:
         """Let a node vanish as if its power were cut: its daemon and all that runs on it are killed at once."""
         jobs = output("squeue", "--noheader", "--states=RUNNING", f"--nodelist={node}", "--format=%i").split()
@@ -204,6 +247,9 @@ class Cluster:
         slurm = CONFIGURATION.format(host=host, folder=self.folder, confinement=confinement, accounting=accounting)
         gres = f"NodeName=n[1-2] Name=gpu File={self.folder}/dev/gpu[0-3]\n"
         cgroup = "CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nConstrainSwapSpace=no\n"
+        prolog = self.folder / "task-prolog"
+        prolog.write_text(TASK_PROLOG.format(folder=self.folder))
+        prolog.chmod(0o755)
         database = DATABASE.format(folder=self.folder)
         for name, text in zip(FILES, (slurm, gres, cgroup, database), strict=True):
             (ETC / name).write_text(f"{MARK}\n{text}")

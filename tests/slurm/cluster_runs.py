@@ -13,11 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.pipeline_runs import ROOT, environment, finished_trainings
+from tests.pipeline_runs import ROOT, content, environment, finished_trainings, results
 from tests.slurm.cluster import output
 from tests.slurm.faults import FOLDER
 
 MEMORY = 1000  # MB of a job's first attempt
+
+
+def small(name: str = "tiny", trials_per_job: int = 1) -> dict[str, Any]:
+    """Return a config with one search of two steps of three trials, and one run with its loss."""
+    tiny = content("tiny")
+    main = {**tiny["tables"]["main"], "rows": ["searched:mIoU"]}
+    search = {**tiny["searches"]["mIoU"], "trials_per_job": trials_per_job}
+    return {**tiny, "name": name, "searches": {"mIoU": search}, "tables": {"main": main}, "figures": {}}
 
 
 @dataclass(frozen=True)
@@ -35,18 +43,27 @@ class Job:
 class Run:
     """The pipeline in a folder, on the cluster."""
 
-    def __init__(self, folder: Path, config: Path) -> None:
-        self.folder, self.config = folder, config
-        self.results = folder / "results"
-        self.faults = folder / "faults"
+    def __init__(self, folder: Path, config: Path, log: str = "log") -> None:
+        self.config, self.log_name = config, log
+        self._set_folder(folder)
         for path in (self.results, self.faults):
-            path.mkdir(parents=True)
+            path.mkdir(parents=True, exist_ok=True)  # another run may be in this folder
         self.process: subprocess.Popen[str] | None = None
-        self.trained: dict[Path, tuple[int, int]] = {}
+        self.trained: dict[Path, tuple[int, int]] = {}  # by the path below the results
         self.twice: set[Path] = set()
+        self._moving = threading.Lock()
         self._watching = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
+
+    def _set_folder(self, folder: Path) -> None:
+        self.folder, self.results, self.faults = folder, folder / "results", folder / "faults"
+
+    def move(self, folder: Path) -> None:
+        """Rename the folder of the run."""
+        with self._moving:
+            self.folder.rename(folder)
+            self._set_folder(folder)
 
     def start(
         self,
@@ -54,6 +71,7 @@ class Run:
         more: Sequence[str] = (),
         jobs: int = 6,
         memory: int = MEMORY,
+        retries: int = 6,
         resources: Sequence[str] = ("slurm_partition=gpu",),
     ) -> None:
         """Start Snakemake with the profile, and with what a test of minutes needs else.
@@ -68,17 +86,17 @@ class Run:
             [
                 *(sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")),
                 *("--profile", str(ROOT / "slurm"), "--configfile", str(self.config), "--jobs", str(jobs)),
-                *("--slurm-init-seconds-before-status-checks", "2", *arguments, "--retries", "6"),
+                *("--slurm-init-seconds-before-status-checks", "2", *arguments, "--retries", str(retries)),
                 *("--default-resources", *resources, "--set-resources", *asked),
             ]
         )
 
-    def resume(self) -> None:
+    def resume(self, *arguments: str) -> None:
         """Start `autoseg resume`."""
-        self._start([str(Path(sys.executable).parent / "autoseg"), "resume"])
+        self._start([str(Path(sys.executable).parent / "autoseg"), "resume", *arguments])
 
     def _start(self, command: list[str]) -> None:
-        with open(self.folder / "log", "a") as log:
+        with open(self.folder / self.log_name, "a") as log:
             self.process = subprocess.Popen(
                 command,
                 cwd=self.folder,
@@ -102,7 +120,7 @@ class Run:
 
     def log(self) -> str:
         """Return all that Snakemake has said."""
-        return (self.folder / "log").read_text()
+        return (self.folder / self.log_name).read_text()
 
     def seen(self, *words: str) -> list[dict[str, Any]]:
         """Return the commands that jobs have run so far, those with all these words."""
@@ -116,6 +134,18 @@ class Run:
         mine = [line.split("|") for line in lines if line.endswith(f"|{self.folder}")]
         found = [Job(int(number), *words) for number, *words, _ in mine]
         return sorted((job for job in found if all(word in job.rule for word in words)), key=lambda job: job.id)
+
+    def running(self, *words: str) -> list[Job]:
+        """Return the jobs that run now, those whose rule and wildcards have all these words."""
+        return [job for job in self.jobs(*words) if job.state == "RUNNING"]
+
+    def outcome(self) -> dict[str, bytes]:
+        """Return the results that are compared with those of an unbroken run."""
+        return results(self.results, (".json", ".md", ".csv"))
+
+    def trials(self) -> int:
+        """Return how many trials were scored, each counted once."""
+        return len([path for path in self.trained if path.name.startswith("trial-")])
 
     def active(self) -> list[Job]:
         """Return the jobs that are not at their end."""
@@ -147,6 +177,10 @@ class Run:
     def _watch(self) -> None:
         """Note every finished training, and those that are written a second time."""
         while not self._watching.wait(0.2):
-            for path, identity in finished_trainings(self.results).items():
+            with self._moving:
+                found = {
+                    path.relative_to(self.results): seen for path, seen in finished_trainings(self.results).items()
+                }
+            for path, identity in found.items():
                 if self.trained.setdefault(path, identity) != identity:
                     self.twice.add(path)

@@ -2,7 +2,8 @@
 
 In the folder $AUTOSEG_FAULTS it notes where it runs (`seen.jsonl`), and does what a fault says whose words are all in
 its command line: {"words": ["train", "ce"], "do": "hang"}. A fault that hangs does so once. A fault that holds does so
-until it is no longer among the faults.
+until it is no longer among the faults. A fault that stamps gives written files the time of the process's own clock, as
+file systems do that leave it to their clients.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ kept: list[bytearray] = []
 def note(folder: Path) -> None:
     """Add a line on this process."""
     names = {"job": "SLURM_JOB_ID", "node": "SLURMD_NODENAME", "gpus": "CUDA_VISIBLE_DEVICES"}
-    line = {"command": sys.argv[1:], **{key: os.environ.get(name) for key, name in names.items()}}
+    line = {"command": sys.argv[1:], "clock": time.time(), **{key: os.environ.get(name) for key, name in names.items()}}
     with open(folder / "seen.jsonl", "a") as file:
         file.write(json.dumps(line) + "\n")
 
@@ -38,6 +39,16 @@ def happen(folder: Path, fault: dict[str, Any]) -> None:
             return
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(3600)
+    elif fault["do"] == "exit":
+        sys.exit("a fault of the test")
+    elif fault["do"] == "stamp":
+        replace = os.replace
+
+        def stamped(source: Any, target: Any) -> None:
+            os.utime(source, (time.time(), time.time()))
+            replace(source, target)
+
+        os.replace = stamped
     elif fault["do"] == "hold":
         while fault in listed(folder):
             time.sleep(0.1)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.pipeline_runs import changed, content, results, snakemake, with_config
 from tests.slurm.cluster import ACCOUNT, output
-from tests.slurm.cluster_runs import Run
+from tests.slurm.cluster_runs import Run, small
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 
@@ -78,6 +78,29 @@ def test_with_accounting_jobs_are_charged_and_their_states_asked_of_sacct(run, c
     assert mine
     assert {line.split("|")[0] for line in mine} == {ACCOUNT}
     assert {line.split("|")[1] for line in mine} == {"COMPLETED"}
+
+
+def test_accounting_that_is_away_for_a_while_is_waited_for(run, cluster, unbroken):
+    if not cluster.accounting:
+        pytest.skip("this cluster keeps no accounts; `make test-long` starts one that does")
+    away = run(small())
+    held = {"words": ["trials", "step-001"], "do": "hold"}
+    try:
+        away.fail(held)
+        away.start("--slurm-status-command", "sacct")
+        away.until(lambda: len(away.seen("trials", "step-001")) == 3)
+        cluster.stop_accounting()
+        away.until(lambda: "cannot be asked for the state of jobs" in away.log())
+        away.fail()  # the held jobs end while slurmdbd is away
+        away.until(lambda: not away.running("trials"))
+        cluster.start_accounting()
+        assert away.end(600) == 0, away.log()[-5000:]
+    finally:
+        cluster.start_accounting()
+    assert "SLURM answers again" in away.log()
+    assert away.outcome() == unbroken
+    assert away.trials() == 2 * 3
+    assert not away.twice
 
 
 def test_an_account_that_is_not_there_is_said_before_the_first_job(run, cluster):

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from autoseg.pipeline.patience import FORGOTTEN_VARIABLE
-from tests.pipeline_runs import content, results, snakemake, with_config
-from tests.slurm.cluster_runs import Run
+from tests.pipeline_runs import results, snakemake, with_config
+from tests.slurm.cluster_runs import Run, small
 
 pytestmark = pytest.mark.slurm
 HELD = {"words": ["trials", "step-001"], "do": "hold"}
 
-# Fails while <path>.away is there; leaves out the lines that match <path>.hidden.
+# Fails while <path>.away is there; does what it is asked and then fails while <path>.late is there; leaves out the
+# lines that match <path>.hidden.
 COMMAND = """#!/bin/bash
 if [ -e "{path}.away" ]; then
     echo "{name}: error: Socket timed out" >&2
@@ -22,19 +23,17 @@ if [ -e "{path}.away" ]; then
     exit 1
 fi
 answer=$("{real}" "$@") || exit
+if [ -e "{path}.late" ]; then
+    rm "{path}.late"
+    echo "{name}: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
+    exit 1
+fi
 if [ -e "{path}.hidden" ]; then
     grep -vf "{path}.hidden" <<< "$answer" || true
 else
     printf '%s\\n' "$answer"
 fi
 """
-
-
-def config() -> dict:
-    """Return one search and one run with its loss."""
-    tiny = content("tiny")
-    main = {**tiny["tables"]["main"], "rows": ["searched:mIoU"]}
-    return {**tiny, "searches": {"mIoU": tiny["searches"]["mIoU"]}, "tables": {"main": main}, "figures": {}}
 
 
 class Stumbling(Run):
@@ -71,9 +70,13 @@ class Stumbling(Run):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, cluster):
-    """Run through all of it: slurmctld is away while jobs end, squeue fails, sbatch refuses, a job is forgotten."""
+    """Run through all of it.
+
+    slurmctld is away while jobs end; sbatch takes a job and says that it did not; squeue fails; sbatch refuses; a job
+    is forgotten.
+    """
     folder = tmp_path_factory.mktemp("stumbles")
-    run = Stumbling(folder / "there", Path(with_config(folder, config())[1]))
+    run = Stumbling(folder / "there", Path(with_config(folder, small(trials_per_job=2))[1]))
     try:
         run.fail(HELD)
         run.start()
@@ -82,6 +85,7 @@ def run(tmp_path_factory, cluster):
         run.until(lambda: "cannot be asked for the state of jobs" in run.log())
         run.fail()  # the held jobs end while slurmctld is away
         run.until(lambda: len(list(run.results.rglob("step-001/trial-*.json"))) == 3)
+        (run.commands / "sbatch.late").touch()  # the next job is taken, but sbatch says that it was not
         cluster.start_controller()
         run.until(lambda: run.seen("trials", "step-002"))
         run.away("squeue", times=12)  # some cycles of five queries
@@ -111,5 +115,12 @@ def test_its_results_are_those_of_a_local_run(run, tmp_path):
 
 
 def test_nothing_finished_is_trained_again(run):
-    assert len([path for path in run.trained if path.name.startswith("trial-")]) == 2 * 3
+    assert run.trials() == 2 * 3
     assert not run.twice
+
+
+def test_a_job_that_was_taken_although_sbatch_failed_is_not_submitted_again(run):
+    assert "SLURM has taken the job of rule" in run.log()
+    number = run.log().partition("after all, as ")[2].partition(".")[0]
+    (taken,) = [job for job in run.jobs() if job.id == int(number)]
+    assert [job.id for job in run.jobs(taken.rule)] == [taken.id]

@@ -15,6 +15,7 @@ from autoseg.pipeline.inputs import Inputs
 from autoseg.pipeline.layout import Layout
 from autoseg.pipeline.preflight import check_before_start, check_place, searches_begun_anew
 from autoseg.pipeline.recovery import recover
+from autoseg.pipeline.resume import refuse_second
 from autoseg.plugins import hand_on
 from autoseg.versions import PREPARE_VERSION, SEARCH_VERSION, TRAINING_VERSION
 
@@ -35,12 +36,21 @@ GPU = 0 if P.device == "cpu" else 1
 WHOLE_GPU = GPU * P.trials_per_gpu  # in shares, of which a trial takes one
 hand_on(P.plugins)
 
-if workflow.is_main_process:
-    for remark in (
-        *recover(P, PATHS, remove=not private.is_dry_run(workflow)),
-        *searches_begun_anew(P, PATHS),
-    ):
+
+def look_at_results(dry_run):
+    """Refuse a second run at once; name what is damaged in the results, and remove it so that it is made again."""
+    try:
+        if not dry_run:
+            refuse_second(P.name)
+    except InputError as error:
+        sys.exit(f"autoseg: {error}")
+    remove = not dry_run and not private.is_locked(PATHS.folder)
+    for remark in (*recover(P, PATHS, remove=remove), *searches_begun_anew(P, PATHS)):
         print(f"autoseg: {remark}", file=sys.stderr)
+
+
+if workflow.is_main_process:
+    private.before_jobs(workflow, look_at_results)
 
 # Planning makes thousands of objects and frees none: without garbage collection it takes an eighth less time.
 gc.disable()
@@ -68,7 +78,12 @@ onstart:
 
     try:
         check_before_start(
-            P, PATHS, wanted("prepare_dataset", "dataset"), wanted("trials", "search"), wanted("train", "run")
+            P,
+            PATHS,
+            wanted("prepare_dataset", "dataset"),
+            wanted("trials", "search"),
+            wanted("train", "run"),
+            wanted("figure", "figure"),
         )
     except InputError as error:
         sys.exit(f"autoseg: {error}")
