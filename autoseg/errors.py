@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import operator
 import os
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -96,6 +97,18 @@ class InputError(ValueError):
         """
         inside = f": {self.where}" if self.where else ""
         return self.replace(where=f"{os.fspath(where)}{inside}")
+
+
+def shown(text: str) -> str:
+    r"""Return a text that a terminal only shows: names that are no UTF-8, or that would steer it, are written out.
+
+    >>> shown("a file called \x1b[2J")
+    'a file called \\x1b[2J'
+    """
+    plain = text.encode("utf-8", "backslashreplace").decode()
+    return "".join(
+        repr(letter)[1:-1] if unicodedata.category(letter) == "Cc" and letter != "\n" else letter for letter in plain
+    )
 
 
 class Preempted(Exception):

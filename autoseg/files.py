@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -125,9 +126,14 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
 
 def read_text(path: str | os.PathLike[str], largest: int = LARGEST) -> str:
     """Return a text file's content; a missing, unreadable or too large one raises an InputError that names it."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"found {path!r}", expected="the path of a file")
     try:
+        refuse_pipe(path)
         with open(path, "rb") as file:
-            content = file.read(largest + 1)  # not its size, which a pipe or a device has not
+            content = file.read(largest + 1)  # not its size, which a device has not
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError("no such file", where=path) from None
     except OSError as error:
@@ -141,6 +147,12 @@ def read_text(path: str | os.PathLike[str], largest: int = LARGEST) -> str:
         return content.decode("utf-8")
     except ValueError as error:
         raise InputError(f"not readable ({error})", where=path, cure="save it as UTF-8 text") from None
+
+
+def refuse_pipe(path: str | os.PathLike[str]) -> None:
+    """Refuse a named pipe among files, on which a reader may wait for ever; a shell's own, `<(...)`, is in /dev."""
+    if stat.S_ISFIFO(os.stat(path).st_mode) and not os.fspath(path).startswith(("/dev/", "/proc/")):
+        raise InputError("this is a named pipe", where=path, expected="a file", cure="remove it")
 
 
 def _shown(path: str | os.PathLike[str]) -> str:

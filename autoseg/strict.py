@@ -24,6 +24,11 @@ MOST_VALUES_OF_YAML = 200_000
 
 LARGEST_INTEGER = 2**63 - 1
 
+_LONGEST_NUMBER = 400
+"""How many letters a number in YAML may have: 1:1:1:... (base 60) takes the square of its length to read."""
+
+_MERGE = "tag:yaml.org,2002:merge"
+
 
 def loads(text: str) -> Any:
     """Return the content of a JSON text; a repeated key, NaN, an endless number or too deep nesting is refused.
@@ -57,11 +62,27 @@ def loads_yaml(text: str) -> Any:
         """PyYAML's loader of plain data, which also looks for repeated keys."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            written = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            for key in written:
-                if written.count(key) > 1 and key != "<<":
-                    raise InputError(f"the key '{key}' occurs twice", where=_line(node), cure="keep one of the two")
+            written = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE]
+            if (key := _twice(written)) is not None:
+                raise InputError(f"the key '{key}' occurs twice", where=_line(node), cure="keep one of the two")
             return super().construct_mapping(node, deep)
+
+        def flatten_mapping(self, node: Any) -> None:
+            """Write out what `<<` merges, unless it is too much: a few lines of merges make billions of keys."""
+            for key, value in node.value:
+                if key.tag == _MERGE:
+                    parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
+                    parts = [part for part in parts if isinstance(part, yaml.MappingNode)]
+                    for part in parts:
+                        self.flatten_mapping(part)
+                    if sum(len(part.value) for part in parts) > MOST_VALUES_OF_YAML:
+                        raise _too_many(MOST_VALUES_OF_YAML)
+            super().flatten_mapping(node)
+
+        def construct_scalar(self, node: Any) -> Any:
+            if node.tag.endswith((":int", ":float")) and len(node.value) > _LONGEST_NUMBER:
+                raise InputError("the number is too long", where=_line(node), expected=f"{_LONGEST_NUMBER} letters")
+            return super().construct_scalar(node)
 
     try:
         content = yaml.load(text, Loader)  # a SafeLoader
@@ -69,7 +90,7 @@ def loads_yaml(text: str) -> Any:
         raise _too_deep() from None
     except InputError:
         raise
-    except (yaml.YAMLError, ValueError, TypeError) as error:  # PyYAML's constructors raise the latter two
+    except Exception as error:  # PyYAML's constructors raise errors of any class: `!!bool x` is a KeyError
         raise InputError(f"not readable as YAML ({' '.join(str(error).split())})") from None
     check(content, MOST_VALUES_OF_YAML)
     return content
@@ -120,17 +141,26 @@ def check(content: Any, most: int = MOST_VALUES, *, one_line: bool = False) -> N
         if not isinstance(value, str) and hasattr(value, "__len__"):
             seen += len(value)
             if seen > most:
-                raise InputError("too many values", expected=f"{most:,} at most, with every alias written out")
+                raise _too_many(most)
         waiting += [(item, (*place, name)) for name, item in inner]
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = _twice(name for name, _ in pairs)
         raise InputError(f"the key {twice!a} occurs twice", cure="keep one of the two")
     return found
+
+
+def _twice(names: Iterable[str]) -> str | None:
+    """Return the first name that was there before."""
+    seen: set[str] = set()
+    return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
+
+
+def _too_many(most: int) -> InputError:
+    return InputError("too many values", expected=f"{most:,} at most, with every alias written out")
 
 
 def _too_deep() -> InputError:

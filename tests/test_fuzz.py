@@ -30,12 +30,16 @@ from autoseg.errors import InputError
 from autoseg.files import parse, read_settings
 from autoseg.losses.surrogate import Surrogate
 from autoseg.pipeline.expansion import load_pipeline
+from autoseg.pipeline.outputs import Run
+from autoseg.report.score_files import read_scores
 from autoseg.search.folder import Folder
 from autoseg.search.records import ChunkScores, TrialScore
 from autoseg.search.settings import Search
 from autoseg.search.steps import ask, select
+from autoseg.training.run import Trained, load_trained
 from tests.pipeline_runs import content
 from tests.refusals import refused
+from tests.small_results import scores
 
 # What a value is replaced by.
 VALUES: list[Any] = [
@@ -128,6 +132,9 @@ def made(tmp_path_factory) -> Path:
     for trial in proposals.trials:
         score = TrialScore(number=trial.number, metric="mIoU", score=0.1 + 0.01 * trial.number)
         score.save(folder.score_path(1, trial.number))
+    (root / "scores.json").write_text(json.dumps(scores(Run("d", "r", "ce", 0))))
+    about = {"num_classes": 2, "iterations": 1, "test_scale": (64, 32), "weights": "0" * 64, "fingerprint": "f" * 64}
+    Trained(dataset="d", network="tiny", loss="ce", seed=0, diverged=False, **about).save(root / "run.json")
     ChunkScores(scores={"trial-0.json": "a" * 64}).save(folder.step(1) / "chunk-0-of-1.json")
     select(search, folder.history(1)).save(folder.path / "surrogate.json")
     return root
@@ -155,6 +162,8 @@ FORMATS: dict[str, Callable[[Path], Any]] = {
     "search/step-001/proposals.json": read_search,
     "search/step-001/trial-0.json": read_search,
     "search/step-001/chunk-0-of-1.json": lambda folder: ChunkScores.load(folder / "search/step-001/chunk-0-of-1.json"),
+    "scores.json": lambda folder: read_scores([Run("d", "r", "ce", 0)], [folder / "scores.json"], strict=True),
+    "run.json": load_trained,
     "search/surrogate.json": lambda folder: Surrogate.load(folder / "search/surrogate.json"),
 }
 
@@ -182,7 +191,7 @@ def test_a_file_that_lies_is_refused_or_read_but_never_a_traceback(name, made):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", range(1, 9))
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_file_that_lies_a_thousand_times(name, seed, made):
     assert lie(made, name, 1000, seed) > 200
@@ -201,7 +210,7 @@ def test_a_config_that_lies_is_refused_or_read_but_never_a_traceback():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", range(1, 9))
 def test_a_config_that_lies_a_thousand_times(seed):
     assert configs_that_lie(1000, seed) > 300
 
@@ -265,7 +274,7 @@ plain = st.recursive(
     max_leaves=10,
 )
 QUICK = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-LONG = settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
+LONG = settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def check_round_trip(value: Any) -> None:
@@ -398,6 +407,7 @@ def commands(made: Path) -> dict[str, list[str]]:
         "plan": ["plan", "--config", "FUZZ"],
         "doctor": ["doctor", "data", "FUZZ"],
         "resume": ["resume", "--name", "FUZZ"],
+        "fetch": ["fetch", "FUZZ", "--root", "FUZZ", "--from", "FUZZ"],
         "init": ["init", search + "/search.json/FUZZ"],
     }
 
@@ -475,7 +485,7 @@ def test_an_image_with_changed_bytes_is_decoded_or_unreadable():
 
 @pytest.mark.long
 def test_an_image_with_changed_bytes_a_thousand_times():
-    images_that_lie(1000, 1)
+    images_that_lie(2000, 1)
 
 
 def test_weights_that_are_no_weights_are_refused_with_the_name_of_the_tensor(tmp_path):

@@ -15,14 +15,14 @@ from collections.abc import Collection, Sequence
 
 from autoseg import __version__
 from autoseg.cli.outputs import check_out
-from autoseg.errors import InputError, Preempted
+from autoseg.errors import InputError, Preempted, shown
 from autoseg.plugins import VARIABLE, load_plugin
 
 # In the order of the data flow.
 VERBS: tuple[str, ...] = (
     *("prepare", "split", "ask", "trials", "rescore", "select", "search"),
     *("weights", "train", "evaluate", "table", "figure", "report", "loss"),
-    *("plan", "doctor", "resume", "init"),
+    *("plan", "doctor", "resume", "init", "fetch"),
 )
 
 PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: the same command can be tried again
@@ -87,8 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refused(verb: str, error: InputError) -> int:
-    text = f"autoseg {verb}: {error}"
-    print(text.encode("utf-8", "backslashreplace").decode(), file=sys.stderr)  # a name may be no UTF-8
+    print(shown(f"autoseg {verb}: {error}"), file=sys.stderr)
     return 2
 
 

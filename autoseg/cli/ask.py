@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> None:
             expected=f"one of the steps 1 to {search.total_steps} of search '{search.name}'",
         )
     history = folder.history(args.step - 1)
-    folder.write(ask(search, history))
+    prior = Folder(search.prior).as_prior() if search.prior is not None and not history else None
+    folder.write(ask(search, history, prior))
     if not args.no_journal:
         write_journal(folder, search, history)

@@ -34,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--window", type=int, nargs=2, metavar=("H", "W"), help="for a gallery: size of the sliding window"
     )
+    parser.add_argument(
+        "--network",
+        metavar="MODULE:CALLABLE",
+        help="for a gallery of networks that are code of yours: their name (default: that of --config)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -44,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
     from autoseg.report.figures import parse_figure, write_figure
 
     plan = as_part(args.figure, "--figure", parse_figure)
-    results, window = args.results, tuple(args.window) if args.window else None
+    results, window, network = args.results, tuple(args.window) if args.window else None, args.network
     if plan is not None and results is None:
         raise InputError("a figure given as JSON needs the folder of results", cure="give it with --results")
     if plan is None:
@@ -53,6 +58,6 @@ def run(args: argparse.Namespace) -> None:
         if args.figure not in opened.pipeline.figures:
             raise unknown("figure", args.figure, opened.pipeline.figures)
         plan = opened.pipeline.figures[args.figure]
-        window = window or opened.window(plan)
-    for text in write_figure(plan, results, args.out, args.format, window=window):
+        window, network = window or opened.window(plan), network or opened.network(plan)
+    for text in write_figure(plan, results, args.out, args.format, window=window, network=network):
         print(f"autoseg figure: {text}", file=sys.stderr)

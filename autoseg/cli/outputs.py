@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -38,7 +40,9 @@ _FOLDER_OF = {
     "Snakefile": ("a project", ()),
 }
 
-_FOLDERS = {"prepare": "out", "train": "out", "search": "folder"}  # verbs that write a folder, and its argument
+# Verbs that write a folder, and its argument.
+_FOLDERS = {"prepare": "out", "train": "out", "search": "folder", "ask": "folder"}
+_STEMS = ("table", "figure")  # verbs that add an ending to the path
 
 
 def check_out(args: argparse.Namespace) -> None:
@@ -48,10 +52,43 @@ def check_out(args: argparse.Namespace) -> None:
         if isinstance(given, str) and (not given.strip() or any(ord(letter) < 32 for letter in given)):
             what = "is empty" if not given.strip() else f"is {given!r}"
             raise InputError(what, where=_flag(name), expected="a path without line breaks")
+    _check_places(args)
     if (folder := getattr(args, _FOLDERS.get(args.verb, ""), None)) is not None:
         _check_folder(args.verb, Path(folder))
     elif (out := getattr(args, "out", None)) is not None and args.verb != "doctor":
         _check_file(args, Path(out))
+
+
+def _check_places(args: argparse.Namespace) -> None:
+    """Refuse a place that cannot be written, before hours of work are done for it."""
+    out = getattr(args, "out", None)
+    if out is not None and args.verb not in _STEMS:
+        _check_place(Path(out), folder=args.verb in (*_FOLDERS, "doctor"))
+    elif out is not None:
+        _check_place(Path(out).parent, folder=True)
+    for name in ("predictions", "tensorboard"):
+        if (place := getattr(args, name, None)) is not None:
+            _check_folder(args.verb, Path(place))
+            _check_place(Path(place), folder=True)
+
+
+def _check_place(path: Path, *, folder: bool) -> None:
+    for place in (path, *path.parents):
+        try:
+            is_folder = stat.S_ISDIR(os.stat(place).st_mode)
+            if place == path and is_folder and not folder:
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if not is_folder and (folder or place != path):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            if is_folder and not os.access(place, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            from autoseg.files import in_words  # not at the top: `autoseg --help` does without pydantic
+
+            raise in_words(error, path) from None
 
 
 def _check_folder(verb: str, folder: Path) -> None:

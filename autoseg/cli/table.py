@@ -47,6 +47,8 @@ def run(args: argparse.Namespace) -> None:
 
     if args.published and args.published not in PUBLISHED_TABLES:
         raise unknown("table of the paper", args.published, PUBLISHED_TABLES)
+    if args.published and (args.scores or args.table):
+        raise InputError("a table of the paper needs no score files and no --table", cure="leave them out")
     if args.published == "metrics":
         if args.out:
             definitions.write(args.out)

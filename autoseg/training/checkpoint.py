@@ -12,7 +12,7 @@ from torch import nn
 
 from autoseg.files import atomic, writing
 from autoseg.training.average import Average
-from autoseg.training.weights import fault
+from autoseg.training.weights import fault, load_plain
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ def _load(path: Path, device: torch.device) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        state = torch.load(path, map_location=device, weights_only=True)
+        state = load_plain(path, device)
         needed = {key: state[key] for key in ("fingerprint", "iteration", "network", "optimiser", "scaler")}
         return {**needed, "average": state.get("average")}
     except Exception as error:  # a damaged file can raise any error; the one before it may be good

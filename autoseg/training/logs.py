@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,24 +33,28 @@ class JsonLines:
 
     def __call__(self, line: Line) -> None:
         """Append a line."""
+        text = json.dumps(line) + "\n"
         with writing(self.path):
-            if not self.begun:
-                self._keep_before(line["iteration"])
+            if self.begun:
+                with open(self.path, "a", encoding="utf-8") as file:
+                    file.write(text)
+            else:
+                self._begin(line["iteration"], text)
                 self.begun = True
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
 
-    def _keep_before(self, iteration: int) -> None:
-        before = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+    def _begin(self, iteration: int, text: str) -> None:
+        """Write the first line, after those of earlier iterations."""
+        before = self.path.read_text(encoding="utf-8", errors="replace").splitlines() if self.path.exists() else []
         with atomic(self.path) as file:
             file.writelines(line + "\n" for line in before if _iteration(line) < iteration)
+            file.write(text)
 
 
 def _iteration(line: str) -> float:
     """Return the step of a line; infinity, so that it is dropped, for a line that a kill cut off."""
     try:
         return float(json.loads(line)["iteration"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return float("inf")
 
 
@@ -65,6 +70,10 @@ class TensorBoard:
                 where="--tensorboard",
                 cure="install it, or leave the option out: log.jsonl in the run's folder has the same numbers",
             ) from None
+        with writing(folder):  # TensorBoard writes in a thread, which ends in a traceback on a full disk
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as probe:
+                probe.write(b"\0" * 4096)
         self.make = lambda iteration: SummaryWriter(str(folder), purge_step=iteration)
         self.writer: Any = None
 

@@ -12,7 +12,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import FrameType
@@ -49,6 +49,7 @@ class Outcome:
 
     iterations: int
     diverged: bool = False
+    ended: bool = False  # early, because a look said so
     losses: list[float] = field(default_factory=list)
 
 
@@ -96,6 +97,7 @@ def train(
     checkpoint: Checkpoint | None = None,
     logs: Sequence[Callable[[Line], None]] = (),
     progress: str | None = None,
+    looks: Mapping[int, Callable[[], bool]] | None = None,
 ) -> Outcome:
     """Train a network in place.
 
@@ -108,6 +110,7 @@ def train(
         checkpoint: where the state is saved, and from which the training continues.
         logs: called 200 times in a training with iteration, loss, lr and images_per_s; see `autoseg.training.logs`.
         progress: the name of a bar; None: no bar.
+        looks: called after so many steps, with the network as it is; true ends the training there.
 
     A loss that is not finite ends the training: the outcome is `diverged`, and the weights are those before that step.
     On a GPU this is noticed up to `LOOK_EVERY` steps later; batch statistics then include the batches of those steps.
@@ -214,6 +217,12 @@ def train(
             shown.update()
             if done == settings.iterations:
                 break
+            if looks and done in looks:
+                if looks[done]():
+                    outcome.ended = True
+                    return outcome
+                model.train()
+                freeze_statistics(network, settings)
             if checkpoint is not None and rank == 0 and (stopping or done % settings.checkpoint_every == 0):
                 checkpoint.save(network, optimiser, scaler, done, average)
             if stopping:

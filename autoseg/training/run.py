@@ -16,6 +16,8 @@ from autoseg import plugins, strict
 from autoseg.data.augment import WholeView
 from autoseg.data.loaders import eval_loader
 from autoseg.data.model import cache_short_side
+from autoseg.data.prepared import Prepared
+from autoseg.data.source import locate
 from autoseg.errors import InputError
 from autoseg.files import atomic, checksum, fingerprint, to_json, writing
 from autoseg.losses.build import build_loss, loss_content
@@ -26,12 +28,12 @@ from autoseg.training.checkpoint import Checkpoint
 from autoseg.training.evaluation import is_finite, score
 from autoseg.training.logs import JsonLines, Line, TensorBoard
 from autoseg.training.loop import Outcome, distributed, train
-from autoseg.training.names import network_identity
+from autoseg.training.names import kind_of, network_identity
 from autoseg.training.networks import build_network
 from autoseg.training.scores import WEIGHTS_FILE, AboutRun, Scores
 from autoseg.training.settings import Task
 from autoseg.training.task import OpenTask
-from autoseg.training.weights import load_whole, read
+from autoseg.training.weights import check_size, load_whole, read
 from autoseg.versions import TRAINING_VERSION
 
 logger = logging.getLogger(__name__)
@@ -170,7 +172,7 @@ def evaluate_run(
             where=run,
             cure="evaluate it on the data set it was trained for",
         )
-    network = load_network(run, trained, opened.device)
+    network = load_network(run, trained, opened.device, task.network)
     about = trained.model_dump(include=set(AboutRun.model_fields) - {"fingerprint"})
     options.setdefault("scale", trained.test_scale)
     options["identity"] = network_identity(trained.network, trained.network_options)
@@ -236,6 +238,8 @@ def evaluate(
         raise InputError(f"{window[0]} x {window[1]} pixels", where="window", expected="at least 32 x 32")
     data, device = opened.data, opened.device
     ids: list[str] = getattr(opened.split, part)
+    if predictions is not None:
+        _refuse_originals(Path(predictions), data, ids)
     scored_by = plugins.metrics()  # also those of plugins: the loss may be searched for one of them
     metrics = opened.metrics(scored_by)
     colours = [colour for info in data.index.classes for colour in info.color]
@@ -337,8 +341,17 @@ def load_trained(run: Path) -> Trained:
     return Trained.load(run / "run.json")
 
 
-def load_network(run: Path, trained: Trained, device: torch.device) -> torch.nn.Module:
-    """Return the trained network of a run."""
+def load_network(run: Path, trained: Trained, device: torch.device, named: str | None = None) -> torch.nn.Module:
+    """Return the trained network of a run.
+
+    `run.json` may be a stranger's: a `module:callable` in it is imported only if it is `named` by the caller too.
+    """
+    if trained.network != named and kind_of(trained.network) == "own":
+        raise InputError(
+            f"says that its network is the code '{trained.network}', which runs only if you name it too",
+            where=run / "run.json",
+            cure=f"give `--network {trained.network}`, if you trust it",
+        )
     if not _has_weights(run, trained):
         what = "missing, or not the weights that run.json describes"
         raise InputError(what, where=run / WEIGHTS_FILE, cure="train the run again")
@@ -351,7 +364,21 @@ def load_network(run: Path, trained: Trained, device: torch.device) -> torch.nn.
 
 
 def _has_weights(run: Path, trained: Trained) -> bool:
-    return (run / WEIGHTS_FILE).exists() and checksum(run / WEIGHTS_FILE) == trained.weights
+    path = run / WEIGHTS_FILE
+    if not path.is_file():
+        return False
+    check_size(path)
+    return checksum(path) == trained.weights
+
+
+def _refuse_originals(predictions: Path, data: Prepared, ids: Sequence[str]) -> None:
+    """Refuse a folder where a prediction would take the place of an original file."""
+    for name in ids:
+        path = predictions / f"{name}.png"
+        entry = data.entry(name)
+        if any(path.resolve() == locate(data.roots, file).resolve() for file in (entry.image, entry.mask)):
+            what = f"'{path.name}' is a file of the data set there, which a prediction would replace"
+            raise InputError(what, where=predictions, cure="choose another folder")
 
 
 def _write_png(path: Path, labels: Tensor, colours: Sequence[int]) -> None:

@@ -6,9 +6,11 @@ chunk or on the trials before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ from autoseg.losses.surrogate import Surrogate
 from autoseg.losses.surrogate_loss import SurrogateLoss
 from autoseg.metrics.formula import METRICS
 from autoseg.plugins import load_plugin
+from autoseg.search.early import Watch
 from autoseg.search.settings import Search
 from autoseg.training.evaluation import is_finite, score
 from autoseg.training.foreign import Foreign
@@ -62,36 +65,94 @@ class ProxyTask(OpenTask):
         """Return the fingerprint of a proposal's score."""
         return fingerprint({"proxy": self.task_fingerprint, "surrogate": proposal.model_dump(exclude={"source"})})
 
-    def train(self, loss: nn.Module, progress: str | None = None) -> Outcome:
+    def train(
+        self,
+        loss: nn.Module,
+        progress: str | None = None,
+        looks: Mapping[int, Callable[[], bool]] | None = None,
+    ) -> Outcome:
         """Train the network with a loss, from the initial weights, on the batches that every trial sees."""
         self.trained.load_state_dict(self.initial)
 
         def batches(start: int) -> Iterable[tuple[Tensor, Tensor]]:
             return self.batches(self.cache.read, self.split.train, start)
 
-        return train(self.trained, loss, batches, self.settings, device=self.device, progress=progress)
+        return train(self.trained, loss, batches, self.settings, device=self.device, progress=progress, looks=looks)
 
-    def score(self, names: Iterable[str] = METRICS) -> dict[str, float]:
-        """Return the metrics of the network, as it is, on the hold-out images; 0 if its weights are not finite."""
+    def score(self, names: Iterable[str] = METRICS, ids: Sequence[str] | None = None) -> dict[str, float]:
+        """Return the metrics of the network, as it is, on the hold-out images; 0 if its weights are not finite.
+
+        `ids`: on these images only.
+        """
         if not is_finite(self.trained):
             return dict.fromkeys(names, 0.0)
         s = self.settings
         loader = eval_loader(
             self.cache.read,
-            self.split.hold_out,
+            self.split.hold_out if ids is None else ids,
             CenterView(s.short_side),
             batch_size=s.batch_size // s.accumulate,
             loaders=s.loaders,
         )
         return score(self.trained, loader, self.metrics(names), self.device, s).compute()
 
-    def __call__(self, proposal: Surrogate, number: int) -> dict[str, Any]:
-        """Train and score one proposal; return the content of its score file, and the device."""
+    def __call__(self, proposal: Surrogate, number: int, watch: Watch | None = None) -> dict[str, Any]:
+        """Train and score one proposal; return the content of its score file, and the device.
+
+        A trial that `watch` ends has no score here.
+        """
         loss = SurrogateLoss(proposal, ignore_index=self.data.ignore_index, has_background=self.has_background)
-        outcome = self.train(self.in_groups(loss), proposal.source if self.progress else None)
-        scores = self.score(dict.fromkeys([*METRICS, proposal.metric]))
+        looks = self._looks(proposal.metric, watch) if watch else None
+        outcome = self.train(self.in_groups(loss), proposal.source if self.progress else None, looks)
         device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        if outcome.ended:
+            return {"score": math.nan, "device": device}
+        scores = self.score(dict.fromkeys([*METRICS, proposal.metric]))
         return {"score": scores[proposal.metric], "scores": scores, "diverged": outcome.diverged, "device": device}
+
+    def _looks(self, metric: str, watch: Watch) -> dict[int, Callable[[], bool]]:
+        """Return what is done after which steps: the network is scored, and `watch` says whether to go on."""
+
+        def look(at: float, images: float) -> bool:
+            return watch(at, self.early_score(images, [metric])[metric])
+
+        steps = self.settings.iterations
+        return {max(round(one.at * steps), 1): partial(look, one.at, one.images) for one in watch.looks}
+
+    def early_score(self, images: float, names: Iterable[str] = METRICS) -> dict[str, float]:
+        """Return the metrics of the network in its training, on a share of the hold-out images.
+
+        Layers that train on statistics of the batch are scored with those too. Their running averages, with which the
+        final score is made, lag behind in a short training: with them a score after a quarter of the demo's steps says
+        nothing of the final one.
+        """
+        size = self.settings.batch_size // self.settings.accumulate
+        with batch_statistics(self.trained):
+            return self.score(names, in_batches(self.split.hold_out, images, size))
+
+
+@contextmanager
+def batch_statistics(network: nn.Module) -> Iterator[None]:
+    """Let layers in training mode use the statistics of the batch in evaluation mode, too."""
+    layers = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
+    running = [(layer, layer.running_mean, layer.running_var) for layer in layers]
+    try:
+        for layer in layers:
+            layer.running_mean = layer.running_var = None
+        yield
+    finally:
+        for layer, mean, variance in running:
+            layer.running_mean, layer.running_var = mean, variance
+
+
+def in_batches(ids: Sequence[str], share: float, size: int) -> list[str]:
+    """Return a share of the images, taken evenly from all of them, in whole batches: at least one, where they suffice.
+
+    >>> in_batches(["a", "b", "c", "d", "e"], 0.6, 2)
+    ['a', 'e']
+    """
+    count = min(max(int(share * len(ids)) // size, 1) * size, len(ids))
+    return [ids[k * (len(ids) - 1) // max(count - 1, 1)] for k in range(count)]
 
 
 @dataclass(frozen=True)
@@ -112,11 +173,11 @@ class ProxyObjective:
         """Return the fingerprint of a proposal's score; the task is opened, but no network is built."""
         return self._here.fingerprint(search, proposal)
 
-    def __call__(self, proposal: Surrogate, number: int) -> dict[str, Any]:
+    def __call__(self, proposal: Surrogate, number: int, watch: Watch | None = None) -> dict[str, Any]:
         """Train and score a proposal."""
         for module in self.plugins:
             load_plugin(module)
-        return _opened(self.task.model_dump_json())(proposal, number)
+        return _opened(self.task.model_dump_json())(proposal, number, watch)
 
 
 @lru_cache(maxsize=1)

@@ -7,6 +7,7 @@ programs put before them.
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,20 +21,44 @@ _PARTS = {"backbone.": "encoder.", "decode_head.": "head.", "auxiliary_head.": "
 _TIMMS_STEM = {"bn1.": "stem.7.", **{f"conv1.{layer}.": f"stem.{layer}." for layer in (0, 1, 3, 4, 6)}}
 
 
+LARGEST = 16 << 30
+"""The greatest size of a file of weights, in bytes."""
+
+
+def check_size(path: Path) -> None:
+    """Refuse a file that is larger than the weights of any network here; it may be sparse, and of no cost to make."""
+    if path.stat().st_size > LARGEST:
+        raise InputError("the file is too large", where=path, expected=f"{LARGEST >> 30} GiB at most")
+
+
+def load_plain(path: Path, device: Any = "cpu") -> Any:
+    """Return what torch saved in a file: tensors and plain values, for which no code in the file is run.
+
+    torch packs nothing. A file with packed parts, of which a few kilobytes may hold gigabytes, is refused.
+    """
+    check_size(path)
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as parts:
+            if sum(part.file_size for part in parts.infolist()) > path.stat().st_size:
+                raise InputError("its parts are larger than the file", where=path)
+    return torch.load(path, map_location=device, weights_only=True)
+
+
 def read(
     path: str | os.PathLike[str], cure: str = "give a file that is there", prefix: str = "module."
 ) -> dict[str, Tensor]:
     """Return the tensors of a file (.pth, .pt, .safetensors) by their names, without a prefix."""
     path = Path(path)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise InputError("no such file", where=path, cure=cure)
+    check_size(path)
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
             state: Any = load_file(path)
         else:
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            state = load_plain(path)
     except Exception as error:  # a damaged or foreign file fails in many ways
         reason = first_line(error).partition(". ")[0]
         expected = "a file that torch saved, of tensors and plain values alone: no code in it is run"
