@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from autoseg.data import voc
 from autoseg.data.augment import CenterView
@@ -22,7 +23,6 @@ from autoseg.losses.surrogate_loss import SurrogateLoss
 from autoseg.metrics.formula import METRICS
 from autoseg.training.evaluation import score
 from autoseg.training.loop import train
-from autoseg.training.networks import Network
 from autoseg.training.settings import Task, Training
 from autoseg.training.trial import ProxyTask
 from benchmarks.data import make_tree
@@ -44,7 +44,7 @@ def task(folder: Path, steps: int) -> Task:
 class BareStep:
     """Forward, torch's cross entropy on both heads, backward, SGD: on tensors in memory."""
 
-    def __init__(self, proxy: ProxyTask, network: Network) -> None:
+    def __init__(self, proxy: ProxyTask, network: nn.Module) -> None:
         self.network = network.train()
         self.batch = next(iter(proxy.batches(proxy.cache.read, proxy.split.train, 0)))
         self.optimiser = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9, weight_decay=5e-4)
@@ -117,7 +117,7 @@ def main() -> None:
 
         def scored(names: list[str]) -> None:
             loader = eval_loader(proxy.cache.read, proxy.split.hold_out, CenterView(SIZE), batch_size=BATCH)
-            score(proxy.trained, loader, proxy.metrics(names), proxy.device)
+            score(proxy.trained, loader, proxy.metrics(names), proxy.device, proxy.settings)
 
         seconds = interleave({"all": lambda: scored(list(METRICS)), "bare": lambda: scored(BARE)}, 5, time.process_time)
         memory = {kind: peak(kind, folder) for kind in ("whole", "bare")}

@@ -78,7 +78,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seco
 
 
 class Disk:
-    """A disk of 1 MB that can be filled: root ignores permissions, but not the end of a tmpfs.
+    """A disk of 1 MB that can be filled or made read-only: root ignores permissions, but not the end of a tmpfs.
 
     Where mounting is not permitted, the greatest size of a file stands in for the end of the disk.
     """
@@ -99,7 +99,19 @@ class Disk:
 
     def free(self) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, self.limits)
+        self.protect(False)
         (self.path / "filler").unlink(missing_ok=True)
+
+    def protect(self, on: bool = True) -> None:
+        """Make the disk read-only, or writable again: by its permissions where it is no disk of its own."""
+        if self.mounted:
+            subprocess.run(["mount", "-o", f"remount,{'ro' if on else 'rw'}", str(self.path)], check=True)
+        else:
+            self.path.chmod(0o555 if on else 0o755)
+
+    @property
+    def can_be_protected(self) -> bool:
+        return self.mounted or os.geteuid() != 0
 
     def close(self) -> None:
         self.free()

@@ -426,10 +426,12 @@ def test_killed_in_the_middle_a_run_with_everything_new_ends_with_the_same_bytes
     assert [line["loss"] for line in lines(out / "log.jsonl")] == [
         line["loss"] for line in lines(tmp_path / "whole/log.jsonl")
     ]
-    assert main(["evaluate", str(out), "--quiet", *task[:2]]) == 0
+    assert main(["evaluate", str(out), "--quiet", *task[:4]]) == 0
 
 
-def test_a_run_of_an_own_network_is_scored_with_its_options_and_a_change_is_said(data, tmp_path, monkeypatch, caplog):
+def test_a_run_of_an_own_network_is_scored_with_its_options_and_a_change_is_said(
+    data, tmp_path, monkeypatch, caplog, capsys
+):
     monkeypatch.syspath_prepend(tmp_path)
     source = Path(my_networks.__file__).read_text()
     (tmp_path / "their_networks.py").write_text(source)
@@ -439,6 +441,9 @@ def test_a_run_of_an_own_network_is_scored_with_its_options_and_a_change_is_said
     about = json.loads((tmp_path / "run/run.json").read_text())
     assert about["network_options"] == {"width": 5}
     evaluation = ["evaluate", str(tmp_path / "run"), "--quiet", "--data", str(data)]
+    assert main(evaluation) == 2  # run.json alone starts no code
+    assert "--network their_networks:make" in capsys.readouterr().err
+    evaluation += ["--network", "their_networks:make"]
     assert main(evaluation) == 0
     first = json.loads((tmp_path / "run/scores.json").read_text())
     assert "was changed" not in caplog.text

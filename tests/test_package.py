@@ -197,7 +197,9 @@ def test_rooms_import_only_rooms_before_them_in_the_data_flow():
 
 
 def test_the_public_names_are_there_and_nothing_else():
-    assert set(dir(autoseg)) == {*autoseg.__all__, "__version__"}
+    assert set(dir(autoseg)) == {*autoseg.__all__, "search", "__version__"}
+    assert callable(autoseg.search)  # a package, too
+    assert all(name in autoseg.__doc__ for name in dir(autoseg) if name != "__version__")
     for name in autoseg.__all__:
         assert getattr(autoseg, name).__name__ == name
     with pytest.raises(AttributeError, match="SurrogatLoss"):

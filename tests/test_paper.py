@@ -435,3 +435,30 @@ def test_hours_are_the_sum_of_recorded_times_and_empty_where_one_is_missing(tmp_
     assert [row.hours_text for row in filled.rows] == ["1.5", ""]
     assert any("torn" in text and "whole" not in text for text in filled.caption)
     assert "| Backbone | Hours | mIoU |" in markdown(filled)
+
+
+def test_several_seeds_are_compared_pair_by_pair_in_every_format(tmp_path):
+    table = Table(dataset="d", retraining="r", rows=["dice", "ce", "naive:mIoU"], seeds=[0, 1, 2], metrics=["mIoU"])
+    values = {"ce": (50, 60, 70), "dice": (51, 61.2, 70.8), "naive:mIoU": (49, 61, 69.5)}
+    found = read(table, write(tmp_path, *(scores(run, values[run.loss][run.seed]) for run in table.runs)))
+    filled = fill(table, found)
+    gain = cells(filled)["dice"]["mIoU"].gain
+    # Student's t with two degrees of freedom: 4.303 standard errors, of 0.2 / sqrt(3).
+    assert (gain.mean, gain.low, gain.high) == pytest.approx((1, 0.503, 1.497), abs=1e-3)
+    assert (gain.better, gain.seeds, gain.verdict) == (3, 3, "better")
+    assert cells(filled)["naive:mIoU"]["mIoU"].gain.verdict == "unsure"
+    assert cells(filled)["ce"]["mIoU"].gain is None  # the others are compared with it
+    for text in (markdown(filled), hypertext(filled), latex(filled).replace("$-$", "−")):
+        assert "Differences from ce" in text
+        assert "+1.00 [+0.50, +1.50], 3 of 3" in text
+    header, row, *_ = comma_separated(filled).splitlines()
+    assert dict(zip(header.split(","), row.split(","), strict=True))["mIoU gain seeds better"] == "3"
+    other = fill(table.model_copy(update={"against": "dice"}), found)
+    assert cells(other)["ce"]["mIoU"].gain.mean == pytest.approx(-1)
+    single = Table(dataset="d", retraining="r", rows=["dice", "ce"], metrics=["mIoU"])
+    assert "Differences" not in markdown(fill(single, found))
+
+
+def test_a_table_is_compared_with_one_of_its_rows():
+    with pytest.raises(InputError, match="unknown row 'dise'; did you mean 'dice'"):
+        parse(Table, {"dataset": "d", "retraining": "r", "rows": ["ce", "dice"], "against": "dise"})

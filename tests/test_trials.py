@@ -208,7 +208,7 @@ def test_a_collapsed_training_is_scored_as_it_is_and_recorded(proxy, monkeypatch
 
 
 def test_weights_that_are_not_finite_score_0(proxy, monkeypatch):
-    def explode(self, loss, progress=None):
+    def explode(self, loss, progress=None, looks=None):
         next(self.trained.parameters()).data.fill_(math.inf)
         return Outcome(3, diverged=True)
 

@@ -45,6 +45,7 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "autoseg",  # ids in the file would be random without it
     "hatch.linewidth": 0.6,
     "image.interpolation": "nearest",
+    "text.parse_math": False,  # a $ in a title or the name of a class is a $
 }
 
 # No dates and no versions in the files.

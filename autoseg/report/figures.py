@@ -54,17 +54,19 @@ def write_figure(
     stem: str | os.PathLike[str],
     suffixes: Sequence[str] = ("png", "svg"),
     window: tuple[int, int] | None = None,
+    network: str | None = None,
 ) -> list[Problem]:
     """Draw a figure of a config from its results folder; return what it lacks.
 
-    `window` is the sliding window that a gallery's networks are evaluated with.
+    `window` is the sliding window that a gallery's networks are evaluated with, and `network` names them, if they are
+    code of the user's.
     """
     layout = Layout(os.fspath(results))
     with drawing.style():
         if isinstance(config, GalleryFigure):
             from autoseg.report.gallery import gallery_figure
 
-            figure, lacks = gallery_figure(config, layout, window)
+            figure, lacks = gallery_figure(config, layout, window, network)
         else:
             figure, lacks = _DRAW[type(config)](config, layout)
         drawing.remark(figure, [str(lack) for lack in gathered(lacks)])

@@ -17,6 +17,8 @@ from autoseg.report.templates import render
 LABEL, LOSS, HOURS, PAPER_HOURS = "label", "loss", "hours", "paper hours"
 """Columns of the CSV file; those of the scores follow them."""
 
+_GAIN = ("gain", "gain low", "gain high", "gain seeds better")
+
 
 @dataclass(frozen=True)
 class _Marks:
@@ -53,6 +55,14 @@ class _Marks:
             lines.append([self.side("difference"), *blank, *([""] if table.hours else []), *difference])
         return lines
 
+    def gains(self, table: FilledTable) -> list[list[str]]:
+        """Return the rows of differences from the reference."""
+        return [
+            [*map(self.text, row.left), *(self.text(cell.gain.text) if cell.gain else "" for cell in row.cells)]
+            for row in table.rows
+            if row.compared
+        ]
+
 
 # ---------------------------------------------------------------------------------------------------------- markdown
 
@@ -84,10 +94,20 @@ def markdown(table: FilledTable) -> str:
         rows += _MARKDOWN.rows(table, row)
     words = len(table.about) or 1
     ruler = ["---"] * words + ["---:"] * (len(top) - words)
-    text = "\n".join(f"| {' | '.join(row)} |" for row in [top, ruler, *rows])
+    text = _rows_of_markdown(top, ruler, *rows)
+    gains = ""
+    if table.gains:
+        ruler = ["---"] * words + ["---:"] * (len(table.gain_headings) - words)
+        lines = _rows_of_markdown(table.gain_headings, ruler, *_MARKDOWN.gains(table))
+        gains = f"\n{markdown_text(table.gains)}\n\n{lines}\n"
     notes = "".join(f"{number}. {markdown_text(note)}\n" for number, note in enumerate(table.notes, 1))
     title = f"### {markdown_text(table.title)}\n\n" if table.title else ""
-    return f"{title}{text}\n\n{' '.join(table.caption)}\n" + (f"\nOf the paper's numbers:\n\n{notes}" if notes else "")
+    notes = f"\nOf the paper's numbers:\n\n{notes}" if notes else ""
+    return f"{title}{text}\n\n{' '.join(table.caption)}\n{gains}{notes}"
+
+
+def _rows_of_markdown(*rows: Iterable[str]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 # --------------------------------------------------------------------------------------------------------------- CSV
@@ -102,6 +122,7 @@ def comma_separated(table: FilledTable) -> str:
             name = f"{block.label} {metric}".strip()
             heads += [name] if as_printed else [name, f"{name} spread", f"{name} seeds"]
             heads += [f"{name} paper", f"{name} difference"] if table.paper else []
+            heads += [f"{name} {word}" for word in _GAIN] if table.gains else []
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(heads)
@@ -111,6 +132,9 @@ def comma_separated(table: FilledTable) -> str:
         for cell in row.cells:
             line += [cell.shown] if as_printed else [cell.mean, cell.spread, cell.seeds]
             line += [cell.paper.text if cell.paper else "", cell.difference] if table.paper else []
+            if table.gains:
+                gain = cell.gain
+                line += [gain.mean, gain.low, gain.high, gain.better] if gain else [""] * len(_GAIN)
         writer.writerow(line)
     return out.getvalue()
 
@@ -160,6 +184,14 @@ def latex(table: FilledTable) -> str:
     tabular = "\n".join(lines)
     if len(left) + metrics * len(table.columns) >= _MANY_COLUMNS:
         tabular = f"\\resizebox{{\\textwidth}}{{!}}{{%\n{tabular}\n}}"
+    if table.gains:
+        heads = table.gain_headings
+        lines = [f"\\begin{{tabular}}{{{'l' * words}{'r' * (len(heads) - words)}}}", "\\toprule"]
+        lines += [" & ".join(_TEX.bold(tex_text(head)) for head in heads) + r" \\", "\\midrule"]
+        lines += [" & ".join(line) + r" \\" for line in _TEX.gains(table)] + ["\\bottomrule", "\\end{tabular}"]
+        small = "\n".join(lines)
+        tabular += f"\n\n\\smallskip {tex_text(table.gains)}\n\n"
+        tabular += f"\\smallskip\\resizebox{{\\textwidth}}{{!}}{{%\n{small}\n}}"
     notes = "".join(f"\n\\item[{number}.] {tex_text(note)}" for number, note in enumerate(table.notes, 1))
     after = f"\n\\begin{{list}}{{}}{{\\footnotesize\\itemsep0pt\\parsep0pt}}{notes}\n\\end{{list}}" if notes else ""
     caption = f"\\caption{{{tex_text(f'{table.title}. ' if table.title else '')}{tex_text(' '.join(table.caption))}}}"

@@ -40,9 +40,16 @@ def spread(ids: Sequence[str], count: int) -> list[str]:
 
 
 def gallery_figure(
-    config: GalleryFigure, layout: Layout, window: tuple[int, int] | None = None, device: str = "cpu"
+    config: GalleryFigure,
+    layout: Layout,
+    window: tuple[int, int] | None = None,
+    network: str | None = None,
+    device: str = "cpu",
 ) -> tuple[Figure, list[Problem]]:
-    """Draw images, ground truth and what the network of each loss predicts, from the runs' weights."""
+    """Draw images, ground truth and what the network of each loss predicts, from the runs' weights.
+
+    A network that is code of the user's, `module:callable`, must be named.
+    """
     data = Prepared.open(layout.data(config.dataset))
     ids = spread(load_split(layout.split(config.dataset), data).val, config.images)
     samples = [data.read(name) for name in ids]
@@ -55,7 +62,7 @@ def gallery_figure(
     seen = {int(label) for _, mask in samples for label in np.unique(mask)}
     for (label, _), run in zip(config.losses.items(), config.runs, strict=True):
         try:
-            labels = predict(Path(layout.run(run.name)), data, ids, window, torch.device(device))
+            labels = predict(Path(layout.run(run.name)), data, ids, window, torch.device(device), network)
         except InputError as error:
             lacks.append(error.at(f"'{label}' is not shown").problem)
             continue
@@ -75,17 +82,22 @@ def gallery_figure(
 
 @torch.inference_mode()
 def predict(
-    run: Path, data: Prepared, ids: Sequence[str], window: tuple[int, int] | None, device: torch.device
+    run: Path,
+    data: Prepared,
+    ids: Sequence[str],
+    window: tuple[int, int] | None,
+    device: torch.device,
+    network: str | None = None,
 ) -> list[Array]:
     """Return what a run's network predicts for images, as `autoseg evaluate` does it, at their original size."""
     trained = load_trained(run)
     if trained.num_classes != data.num_classes:
         raise InputError(f"trained for {trained.num_classes} classes", where=run, expected=f"{data.num_classes}")
-    network = load_network(run, trained, device)
+    module = load_network(run, trained, device, network)
     view = WholeView(trained.test_scale) if trained.test_scale else None
     found = []
     for images, masks in eval_loader(data.read, ids, view, loaders=0):
-        labels = evaluation.predict(network, images.to(device), masks.shape[-2:], window)
+        labels = evaluation.predict(module, images.to(device), masks.shape[-2:], window)
         found += [label.cpu().numpy() for label in labels]
     return found
 

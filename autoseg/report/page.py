@@ -107,7 +107,8 @@ def make_all(results: Results) -> list[Problem]:
         formats.write(filled, results.layout.table(name))
     for name, config in results.pipeline.figures.items():
         with collect(problems, f"figure '{name}'"):
-            write_figure(config, results.folder, results.layout.figure(name), window=results.window(config))
+            stem, window, network = results.layout.figure(name), results.window(config), results.network(config)
+            write_figure(config, results.folder, stem, window=window, network=network)
     return problems
 
 

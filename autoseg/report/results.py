@@ -78,6 +78,10 @@ class Results:
         """Return the sliding window that a figure's networks are evaluated with."""
         return self.pipeline.retrainings[figure.retraining].window if isinstance(figure, GalleryFigure) else None
 
+    def network(self, figure: Figure) -> str | None:
+        """Return the network of a figure's runs, if it shows networks."""
+        return self.pipeline.retrainings[figure.retraining].network if isinstance(figure, GalleryFigure) else None
+
     @property
     def targets(self) -> Layout:
         """The same files as Snakemake names them: from the project's folder, wherever that is."""

@@ -54,7 +54,13 @@ class SearchSoFar:
     @property
     def best_trial(self) -> float:
         """The best score of a single trial, in percent."""
-        return percent(max(score for step in self.steps for score in step.scores))
+        whole = [s for step in self.steps for s, ended in zip(step.scores, step.ended, strict=True) if not ended]
+        return percent(max(whole, default=0.0))
+
+    @property
+    def ended(self) -> int:
+        """How many trials were ended early."""
+        return sum(sum(step.ended) for step in self.steps)
 
     @property
     def trials_per_step(self) -> int:

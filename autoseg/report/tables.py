@@ -15,6 +15,7 @@ from pathlib import Path
 from autoseg.losses.names import Term, parse_loss, searches_of
 from autoseg.metrics import formula
 from autoseg.pipeline.outputs import Columns, Row, Run, Table
+from autoseg.report.comparison import LEVEL, Difference, paired
 from autoseg.report.published import Note, Printed, PublishedTable, published_table, same
 from autoseg.report.score_files import ReadScores
 from autoseg.search.times import search_time
@@ -39,6 +40,7 @@ class Cell:
     notes: tuple[int, ...] = ()
     runs: tuple[str, ...] = ()
     shown: str = ""  # instead of the number
+    gain: Difference | None = None  # over the row that the others are compared with, where there are several seeds
 
     @property
     def mean_text(self) -> str:
@@ -94,6 +96,11 @@ class FilledRow:
         return any(cell.paper for cell in self.cells)
 
     @property
+    def compared(self) -> bool:
+        """Whether the row is compared with another one."""
+        return any(cell.gain for cell in self.cells)
+
+    @property
     def left(self) -> list[str]:
         """What stands left of the numbers: the label, or what the `about` columns say."""
         return [_CHECKS.get(text, text) for text in self.about] or [self.label]
@@ -124,6 +131,23 @@ class FilledTable:
     caption: tuple[str, ...]
     notes: tuple[str, ...] = ()
     paper: str | None = None
+    reference: str = ""  # the label of the row that the others are compared with
+
+    @property
+    def gains(self) -> str:
+        """What stands above the differences from the reference; empty where there are none."""
+        if not any(row.compared for row in self.rows):
+            return ""
+        return (
+            f"Differences from {self.reference}, seed by seed: the mean, its {100 * LEVEL:.0f} % interval by Student's "
+            "t, and how many seeds are better."
+        )
+
+    @property
+    def gain_headings(self) -> list[str]:
+        """What stands above the columns of the differences."""
+        scores = [f"{block.label} {metric}".strip() for block in self.columns for metric in self.metrics]
+        return [*(self.about or ["Loss"]), *scores]
 
     @property
     def labels(self) -> bool:
@@ -187,7 +211,7 @@ def fill(
     """
     paper = published_table(table.paper) if table.paper else None
     notes, marks = _notes(table, paper)
-    hours, untimed = _hours(table, searches) if table.hours else ({}, [])
+    hours, remarks = _hours(table, searches) if table.hours else ({}, [])
     rows = []
     for number, row in enumerate(table.rows):
         printed = paper.row(_label(row)) if paper else None
@@ -212,9 +236,10 @@ def fill(
         about=tuple(table.about),
         hours=table.hours,
         rows=tuple(_with_bold(rows)),
-        caption=tuple(_caption(table, rows, read, untimed, command)),
+        caption=tuple(_caption(table, rows, read, remarks, command)),
         notes=tuple(notes),
         paper=table.paper,
+        reference=_label(table.reference),
     )
 
 
@@ -232,7 +257,9 @@ def _cell(
     marks: Mapping[tuple[str, str, str], tuple[int, ...]],
 ) -> Cell:
     runs = [Run(block.dataset, block.retraining, block.loss(row), seed) for seed in table.seeds]
-    values = [read.scores[run].scores[metric] for run in runs if run in read.scores]
+    by_seed = {run.seed: read.scores[run].scores[metric] for run in runs if run in read.scores}
+    values = list(by_seed.values())
+    rivals = [run._replace(loss=block.loss(table.reference)) for run in runs if row != table.reference]
     return Cell(
         mean=statistics.fmean(values) if values else None,
         spread=statistics.stdev(values) if len(values) > 1 else None,
@@ -241,6 +268,7 @@ def _cell(
         paper=paper.cell(_label(row), block.label, metric) if paper else None,
         notes=marks.get((_label(row), block.label, metric), ()),
         runs=tuple(run.name for run in runs),
+        gain=paired(by_seed, {run.seed: read.scores[run].scores[metric] for run in rivals if run in read.scores}),
     )
 
 
@@ -264,18 +292,25 @@ def _with_bold(rows: Sequence[FilledRow]) -> list[FilledRow]:
 
 
 def _hours(table: Table, searches: str | os.PathLike[str] | None) -> tuple[dict[str, float], list[str]]:
-    """Return the device hours of each row's searches, by the row's loss; and the searches with untimed trials."""
+    """Return the device hours of each row's searches, by the row's loss; and remarks on their trials."""
     if searches is None:
         return {}, []
-    found, untimed = {}, []
+    found: dict[str, float] = {}
+    ended: dict[str, tuple[int, int]] = {}
+    untimed: list[str] = []
     for row in table.rows:
         names = searches_of(table.columns[0].loss(row))
         times = [search_time(Path(searches) / name) for name in names]
         incomplete = [name for name, time in zip(names, times, strict=True) if time.untimed]
         untimed += incomplete
+        ended |= {name: (time.ended, time.trials) for name, time in zip(names, times, strict=True) if time.ended}
         if times and not incomplete and all(time.trials for time in times):
             found[row.loss] = sum(time.hours for time in times)
-    return found, list(dict.fromkeys(untimed))
+    remarks = [f"Trials without a recorded time, so no hours: {', '.join(dict.fromkeys(untimed))}."] if untimed else []
+    if ended:
+        shown = ", ".join(f"{count} of {trials} ({name})" for name, (count, trials) in ended.items())
+        remarks.append(f"Trials that were ended early: {shown}.")
+    return found, remarks
 
 
 def _notes(table: Table, paper: PublishedTable | None) -> tuple[list[str], dict[tuple[str, str, str], tuple[int, ...]]]:
@@ -307,7 +342,7 @@ def _is_at(note: Note, paper: PublishedTable, label: str) -> bool:
 
 
 def _caption(
-    table: Table, rows: Sequence[FilledRow], read: ReadScores, untimed: Sequence[str], command: str
+    table: Table, rows: Sequence[FilledRow], read: ReadScores, remarks: Sequence[str], command: str
 ) -> list[str]:
     seeds = f"mean ± standard deviation of {len(table.seeds)} seeds" if len(table.seeds) > 1 else "one run each"
     found = [
@@ -319,8 +354,7 @@ def _caption(
     if table.hours:
         papers = "; the paper's are those of eight V100 at once" if table.paper else ""
         found.append(f"Hours: of one device, over all trials of the search{papers}.")
-    if untimed:
-        found.append(f"Trials without a recorded time, so no hours: {', '.join(untimed)}.")
+    found += remarks
     if empty := [row.label for row in rows if any(cell.mean is None for cell in row.cells)]:
         found.append(f"Not computed yet: {', '.join(empty)}; `{command}` computes it.")
     if few := [row.label for row in rows if any(0 < cell.seeds < len(table.seeds) for cell in row.cells)]:
