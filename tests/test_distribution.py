@@ -53,7 +53,9 @@ def test_an_installed_package_writes_a_project_that_plans(installed, tmp_path):
     target = tmp_path / "my project"
     done = python("-m", "autoseg", "init", str(target), cwd=tmp_path, path=installed)
     assert done.returncode == 0, done.stderr
-    assert {path.name for path in target.iterdir()} == {"Snakefile", "workflow", "envs", "slurm", ".gitignore"}
+    assert {path.name for path in target.iterdir()} == {
+        *("Snakefile", "workflow", "envs", "slurm", "profiles", ".gitignore")
+    }
     assert not any(path.is_symlink() for path in target.rglob("*"))
     where = python("-c", "import autoseg; print(autoseg.__file__)", cwd=target, path=installed)
     assert where.stdout.startswith(str(installed))
@@ -95,7 +97,12 @@ def test_an_installed_package_searches_with_the_training_code_of_the_page_on_sea
 
 def test_a_project_is_the_clones_own_files(tmp_path):
     assert main(["init", str(tmp_path)]) == 0
-    for name in ("Snakefile", "workflow/rules/common.smk", "workflow/config/paper.yaml", "envs/autoseg.yaml"):
+    for name in (
+        "Snakefile",
+        "workflow/rules/common.smk",
+        "workflow/config/paper.yaml",
+        "profiles/default/config.yaml",
+    ):
         assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
     assert (tmp_path / "slurm/config.yaml").read_bytes() == (ROOT / "slurm/config.yaml").read_bytes()
 
@@ -115,7 +122,11 @@ def test_nothing_is_overwritten(tmp_path, capsys):
 def test_every_file_that_the_rules_name_is_in_a_project(wheel):
     names = {name.removeprefix("autoseg/_project/") for name in zipfile.ZipFile(wheel).namelist()}
     tracked = subprocess.run(
-        ["git", "ls-files", "Snakefile", "workflow", "envs"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "ls-files", "Snakefile", "workflow", "profiles", "envs"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout.split()
     assert tracked or not (ROOT / ".git").exists()
     assert set(tracked) <= names

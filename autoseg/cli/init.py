@@ -1,4 +1,4 @@
-"""Write the pipeline into a folder of your own: Snakefile, workflow/ (rules, configs), envs/ and slurm/ (the profile).
+"""Write the pipeline into a folder of your own: Snakefile, workflow/ (rules, configs), envs/, slurm/ and profiles/.
 
 Then, in that folder: `snakemake --cores all` runs the demo, and `snakemake --cores all --configfile my.yaml` yours.
 No file is overwritten.

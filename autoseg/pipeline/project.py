@@ -22,6 +22,7 @@ PARTS = {
     "workflow/schemas": "workflow/schemas",
     "workflow/report": "workflow/report",
     "workflow/profiles/slurm": "slurm",
+    "profiles": "profiles",
     "envs": "envs",
 }
 

@@ -1,16 +1,44 @@
 """What the Snakefile uses of Snakemake beside its documented interface: one function for each, with the reason.
 
-Nothing is imported from Snakemake; each function is given the Snakefile's `workflow` or a job of it.
+Nothing is imported from Snakemake; each function is given the Snakefile's `workflow`, a job of it, or a module.
 tests/test_snakemake_private.py runs them all in the installed Snakemake, and fails when it has changed. What is changed
 in the SLURM executor is in `autoseg.pipeline.patience`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
+
+from autoseg.errors import InputError, shown
+from autoseg.files import read_settings
+
+
+def read_configs_first(types: Any) -> None:
+    """Read every config file strictly before Snakemake does; one that is wrong ends it with a sentence and code 2.
+
+    Snakemake reads them before the Snakefile, ends in tracebacks of its own, and runs code in a config that asks for
+    it. The workflow's default profile (`profiles/default`) is read earlier still, and calls this.
+    """
+    load = types.load_configfile
+
+    @wraps(load)
+    def strictly(path: Path) -> Any:
+        try:
+            content = read_settings(path)
+            if not isinstance(content, dict):
+                raise InputError(f"found {type(content).__name__}", where=path, expected="keys and values")
+            if "__use_yte__" in content:
+                raise InputError("'__use_yte__' lets a config run code", where=path, cure="write its values out")
+        except InputError as error:
+            print(f"autoseg: {shown(str(error))}", file=sys.stderr)
+            sys.exit(2)
+        return load(path)
+
+    types.load_configfile = strictly
 
 
 def given_configfiles(workflow: Any) -> list[str]:
