@@ -7,6 +7,7 @@
 # results/<name>/                                           <name> is the config's
 #   data/<dataset>/        index.json, cache-*.bin, split.json
 #   searches/<search>/     step-<t>/proposals.json, step-<t>/trial-<n>.json, rescore/, surrogate.json
+#   tunings/<tuning>/      trial-<n>.json, tuning.json
 #   runs/<dataset>/<retraining>/<loss>/seed-<n>/            run.json, weights.safetensors, scores.json
 #   tables/<table>.md .csv .tex .html      figures/<figure>.png .svg      report.html
 
@@ -27,6 +28,7 @@ if not given_configfiles(workflow):
 include: "workflow/rules/common.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/search.smk"
+include: "workflow/rules/tune.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/cluster.smk"

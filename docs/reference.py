@@ -24,7 +24,7 @@ from autoseg.metrics.conventions import Conventions, LossConventions
 from autoseg.pipeline.config import Pipeline
 from autoseg.pipeline.outputs import Columns, Figure, Row, Table
 from autoseg.pipeline.partial import Partial
-from autoseg.pipeline.sections import Dataset, Proxy, Retraining, SearchPlan
+from autoseg.pipeline.sections import Dataset, Proxy, Retraining, SearchPlan, Tuning
 from autoseg.search.settings import Search
 from autoseg.training.settings import PROTOCOLS, Training
 
@@ -45,6 +45,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("datasets.&lt;name&gt;.loss_conventions", LossConventions),
     ("proxies.&lt;name&gt;", Proxy),
     ("searches.&lt;name&gt;", SearchPlan),
+    ("tunings.&lt;name&gt;", Tuning),
     ("searches.&lt;name&gt;.search", Search),
     ("retrainings.&lt;name&gt;", Retraining),
     ("proxies.&lt;name&gt;.training, retrainings.&lt;name&gt;.training", Training),

@@ -51,6 +51,7 @@ FOLDERS = {
     "evaluate with predictions": ["evaluate", "RUN", "--quiet", "--out", "NEW", "--predictions", "OUT", *TASK],
     "ask": ["ask", "OUT", "--step", "1", "--settings", SETTINGS],
     "search": ["search", "OUT", "--settings", SETTINGS, "--objective", "tests.toy_objectives:near", "--quiet"],
+    "tune": ["tune", "OUT", "--lr", "0.01", "0.1", "--trials", "2", "--quiet", *TASK],
     "init": ["init", "OUT"],
 }
 # These write beside what they read.

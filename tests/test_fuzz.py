@@ -397,6 +397,7 @@ def commands(made: Path) -> dict[str, list[str]]:
         "rescore": ["rescore", search, "--settings", "FUZZ"],
         "select": ["select", search, "--settings", "FUZZ"],
         "search": ["search", "FUZZ", "--settings", "FUZZ", "--objective", "FUZZ"],
+        "tune": ["tune", "FUZZ", "--lr", "0.1", "FUZZ", "--trials", "2", "--chunk", "FUZZ", "--data", "FUZZ"],
         "weights": ["weights", "FUZZ", "--from", loss, "--out", f"{data}/FUZZ.safetensors"],
         "train": ["train", "--loss", "FUZZ", "--data", "FUZZ", "--out", "FUZZ"],
         "evaluate": ["evaluate", "FUZZ", "--data", data, "--scale", "FUZZ"],

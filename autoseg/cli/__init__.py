@@ -20,7 +20,7 @@ from autoseg.plugins import VARIABLE, load_plugin
 
 # In the order of the data flow.
 VERBS: tuple[str, ...] = (
-    *("prepare", "split", "ask", "trials", "rescore", "select", "search"),
+    *("prepare", "split", "ask", "trials", "rescore", "select", "search", "tune"),
     *("weights", "train", "evaluate", "table", "figure", "report", "loss"),
     *("plan", "doctor", "resume", "init", "fetch"),
 )

@@ -27,7 +27,8 @@ _WRITTEN_BY = {
     "weights.safetensors": ("weights",),
     "surrogate.json": ("select", "loss"),
     "scores.json": ("evaluate",),
-    "chunk-*.json": ("trials",),
+    "chunk-*.json": ("trials", "tune"),
+    "tuning.json": ("tune",),
 }
 
 # A folder with such a file in it belongs to these verbs alone.
@@ -41,7 +42,7 @@ _FOLDER_OF = {
 }
 
 # Verbs that write a folder, and its argument.
-_FOLDERS = {"prepare": "out", "train": "out", "search": "folder", "ask": "folder"}
+_FOLDERS = {"prepare": "out", "train": "out", "search": "folder", "ask": "folder", "tune": "folder"}
 _STEMS = ("table", "figure")  # verbs that add an ending to the path
 
 

@@ -27,6 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--loss", required=True, metavar="NAME|FILE", help="a loss or a sum of losses, see above")
     parser.add_argument("--out", required=True, metavar="DIR", help="the run's folder")
     add_repeated(parser, "--searched", "SEARCH=FILE", "the surrogate.json of searched:SEARCH")
+    parser.add_argument("--tuning", metavar="FILE", help="take the learning rate from this file of `autoseg tune`")
+    parser.add_argument(
+        "--tuned-for", default="mIoU", metavar="METRIC", help="the one that was best for this metric (default mIoU)"
+    )
     parser.add_argument(
         "--on",
         choices=("train", "search-train"),
@@ -53,6 +57,11 @@ def run(args: argparse.Namespace) -> None:
     if args.processes < 1:
         raise InputError(f"found {args.processes}", where="--processes", expected="1 or more")
     task = task_of(args)
+    if args.tuning:
+        from autoseg.training.rates import TunedRates, at_rate
+
+        lr = TunedRates.load(args.tuning).rate(args.tuned_for)
+        task = task.model_copy(update={"training": at_rate(task.training, lr)})
     with on_gpus(task, args.processes):
         if "WORLD_SIZE" in os.environ:
             _end_with_torchrun()

@@ -150,12 +150,29 @@ class Arguments:
             }
         return found
 
+    def tuned(self, tuning: str) -> str:
+        """Return what decides which learning rates a tuning tries."""
+        plan = self.pipeline.tunings[tuning]
+        words = flags({"loss": plan.loss, "trials": plan.trials})
+        return f"{shlex.quote(self.layout.tuning(tuning))} --lr {plan.lr[0]!r} {plan.lr[1]!r} {words}"
+
+    def tune(self, tuning: str) -> dict[str, str | None]:
+        """Return the arguments of a tuning's trials, and what stands behind the names in them."""
+        plan = self.pipeline.tunings[tuning]
+        proxy, dataset = self.pipeline.proxies[plan.proxy], self.pipeline.datasets[plan.dataset]
+        task = self._task(plan.dataset, proxy, self.pipeline.tuning_training(tuning), dataset.metric_conventions)
+        more = [options(dataset.loss_conventions.changes, "--loss-convention"), flags({"checkpoint": proxy.checkpoint})]
+        arguments = " ".join([self.tuned(tuning), task, *filter(None, more)])
+        return {"arguments": arguments, "weights": content_of(proxy)}
+
     def train(self, run: str) -> str:
         """Return the arguments of `autoseg train`: its loss, and what it trains on."""
         wanted = self.pipeline.runs[run]
         searched = {name: self.layout.surrogate(name) for name in searches_of(wanted.loss)}
         how = self.pipeline.retrainings[wanted.retraining]
         own = {"loss": wanted.loss, "searched": searched, "source": how.source, "checkpoint": how.checkpoint}
+        if how.tuning is not None:
+            own |= {"tuning": self.layout.tuned(how.tuning), "tuned_for": how.tuned_for}
         return f"{flags(own)} {self._run_task(wanted)}"
 
     def evaluate(self, run: str) -> str:

@@ -20,7 +20,7 @@ from autoseg.files import Part, parse, to_json
 from autoseg.losses.names import check_loss, parse_loss
 from autoseg.pipeline.layout import Layout
 from autoseg.pipeline.outputs import Figure, GalleryFigure, Name, Run, Table
-from autoseg.pipeline.sections import Dataset, Proxy, Retraining, SearchPlan
+from autoseg.pipeline.sections import Dataset, Proxy, Retraining, SearchPlan, Tuning
 from autoseg.search.settings import Search
 from autoseg.search.space import search_space
 from autoseg.training.settings import Training
@@ -42,6 +42,7 @@ class Pipeline(Part):
     datasets: dict[Name, Dataset] = Field(description="images, and which of them are held out")
     proxies: dict[Name, Proxy] = Field(default={}, description="what searches train")
     searches: dict[Name, SearchPlan] = Field(default={}, description="losses to search")
+    tunings: dict[Name, Tuning] = Field(default={}, description="learning rates to tune, as rivals of the searches")
     retrainings: dict[Name, Retraining] = Field(description="how networks are trained with the losses")
     tables: dict[Name, Table] = Field(min_length=1, description="tables to make; everything else follows from them")
     figures: dict[Name, Figure] = Field(default={}, description="figures to draw")
@@ -71,6 +72,15 @@ class Pipeline(Part):
                 _known("proxy", plan.proxy, self.proxies)
         for name in self.searches:
             self.proxy_training(name)
+        for name, tuning in self.tunings.items():
+            with located(f"tunings.{name}"):
+                _known("dataset", tuning.dataset, self.datasets)
+                _known("proxy", tuning.proxy, self.proxies)
+            self.tuning_training(name)
+        for name, how in self.retrainings.items():
+            if how.tuning is not None:
+                with located(f"retrainings.{name}"):
+                    _known("tuning", how.tuning, self.tunings)
         self._check_searches()
         for name, table in self.tables.items():
             with located(f"tables.{name}"):
@@ -83,7 +93,7 @@ class Pipeline(Part):
 
     def _check_names(self) -> None:
         names = [("name", self.name)]
-        for kind in ("datasets", "proxies", "searches", "retrainings", "tables", "figures"):
+        for kind in ("datasets", "proxies", "searches", "tunings", "retrainings", "tables", "figures"):
             names += [(kind, name) for name in getattr(self, kind)]
         for where, name in names:
             if not _NAME.fullmatch(name):
@@ -201,9 +211,14 @@ class Pipeline(Part):
 
     def proxy_training(self, search: Name) -> Training:
         """Return the training settings of a search's trials."""
-        plan = self.searches[search]
+        return self._on_proxy(self.searches[search], self.search(search).seed)
+
+    def tuning_training(self, tuning: Name) -> Training:
+        """Return the training settings of a tuning's trials, but for their learning rates."""
+        return self._on_proxy(self.tunings[tuning], self.seed)
+
+    def _on_proxy(self, plan: SearchPlan | Tuning, seed: int) -> Training:
         size = self.proxies[plan.proxy].size or self.datasets[plan.dataset].proxy_size
-        seed = self.search(search).seed
         with located(f"proxies.{plan.proxy}"):
             return self._training(self.proxies[plan.proxy], crop=(size, size), short_side=size, seed=seed)
 

@@ -71,6 +71,16 @@ class Inputs:
         rescored = self.step(search, "rescore") if self.pipeline.search(search).rescore else []
         return [*self.rescore(search), *rescored]
 
+    def tune(self, tuning: str) -> list[str]:
+        """Return the data that the trials of a tuning read."""
+        return self._data(self.pipeline.tunings[tuning].dataset, self.pipeline.tuning_training(tuning))
+
+    def tuned(self, tuning: str) -> list[str]:
+        """Return the files that are there once all trials of a tuning are scored."""
+        plan = self.pipeline.tunings[tuning]
+        parts = -(-plan.trials // plan.trials_per_job)
+        return [self.layout.tuning_chunk(tuning, chunk, parts) for chunk in range(parts)]
+
     def evaluate(self, run: str) -> list[str]:
         """Return the data that a run reads."""
         wanted = self.pipeline.runs[run]
@@ -79,11 +89,15 @@ class Inputs:
         return self._data(wanted.dataset, settings)
 
     def train(self, run: str) -> list[str]:
-        """Return the data that a run reads, and the surrogates of its loss: searched ones, and files of the user's."""
+        """Return the data that a run reads, its tuned learning rate, and the surrogates of its loss.
+
+        Those are searched ones, and files of the user's.
+        """
         loss = self.pipeline.runs[run].loss
+        tuning = self.pipeline.retrainings[self.pipeline.runs[run].retraining].tuning
         searched = [self.layout.surrogate(search) for search in searches_of(loss)]
         own = [term.name for term in parse_loss(loss) if term.kind == "file"]
-        return [*self.evaluate(run), *searched, *own]
+        return [*self.evaluate(run), *searched, *own, *([self.layout.tuned(tuning)] if tuning else [])]
 
     def scores(self, runs: Iterable[Run]) -> list[str]:
         """Return the scores of runs."""

@@ -74,6 +74,18 @@ class Layout:
         """Return the surrogate that a search selects."""
         return f"{self.search(search)}/surrogate.json"
 
+    def tuning(self, tuning: str) -> str:
+        """Return the folder of a tuning: the trials of its learning rates."""
+        return f"{self.folder}/tunings/{tuning}"
+
+    def tuning_chunk(self, tuning: str, chunk: int | str, parts: int | str) -> str:
+        """Return the file that is there once one of a tuning's jobs has scored its trials."""
+        return f"{self.tuning(tuning)}/chunk-{chunk}-of-{parts}.json"
+
+    def tuned(self, tuning: str) -> str:
+        """Return the learning rates that a tuning found best."""
+        return f"{self.tuning(tuning)}/tuning.json"
+
     # ----------------------------------------------------------------------------------------------------------- runs
 
     @property

@@ -43,6 +43,7 @@ class Row(Part):
         description="see `autoseg.build_loss`; also searched:<search>; {searches} is replaced by that of the columns"
     )
     label: str | None = Field(default=None, description="label of the row; null: the loss")
+    retraining: Name | None = Field(default=None, description="one of `retrainings`; null: that of the columns")
     about: list[str] = Field(default=[], description="texts in the `about` columns of the table")
     target: list[str] = Field(default=[], description="metrics that the loss aims at; []: derived from its name")
 
@@ -50,23 +51,6 @@ class Row(Part):
     @classmethod
     def _plain_loss(cls, content: Any) -> Any:
         return {"loss": content} if isinstance(content, str) else content
-
-
-class Columns(Part):
-    """Columns of a table: where its losses are trained and scored."""
-
-    dataset: Name = Field(description="one of `datasets`")
-    retraining: Name = Field(description="one of `retrainings`")
-    label: str = Field(default="", description="heading above the columns")
-    searches: str = Field(default="", description="text that replaces {searches} in the losses of the rows")
-
-    def loss(self, row: Row) -> str:
-        """Return a row's loss in these columns.
-
-        >>> Columns(dataset="voc", retraining="r101", searches="voc").loss(Row(loss="searched:{searches}-mIoU"))
-        'searched:voc-mIoU'
-        """
-        return row.loss.replace("{searches}", self.searches)
 
 
 class Run(NamedTuple):
@@ -86,6 +70,27 @@ class Run(NamedTuple):
         """
         plain = re.sub(r"\s*\*\s*", "x", re.sub(r"\s\+\s", "_", self.loss.strip())).replace(":", "-").replace("/", "-")
         return f"{self.dataset}/{self.retraining}/{re.sub(r'[^A-Za-z0-9._-]', '-', plain)}/seed-{self.seed}"
+
+
+class Columns(Part):
+    """Columns of a table: where its losses are trained and scored."""
+
+    dataset: Name = Field(description="one of `datasets`")
+    retraining: Name = Field(description="one of `retrainings`")
+    label: str = Field(default="", description="heading above the columns")
+    searches: str = Field(default="", description="text that replaces {searches} in the losses of the rows")
+
+    def loss(self, row: Row) -> str:
+        """Return a row's loss in these columns.
+
+        >>> Columns(dataset="voc", retraining="r101", searches="voc").loss(Row(loss="searched:{searches}-mIoU"))
+        'searched:voc-mIoU'
+        """
+        return row.loss.replace("{searches}", self.searches)
+
+    def run(self, row: Row, seed: int) -> Run:
+        """Return the run of a row in these columns."""
+        return Run(self.dataset, row.retraining or self.retraining, self.loss(row), seed)
 
 
 _ONE_BLOCK = ("dataset", "retraining", "searches")  # of `Columns`, in a table with a single block of them
@@ -162,12 +167,7 @@ class Table(Part):
     @property
     def runs(self) -> list[Run]:
         """The runs behind the table, column by column."""
-        return [
-            Run(block.dataset, block.retraining, block.loss(row), seed)
-            for block in self.columns
-            for row in self.rows
-            for seed in self.seeds
-        ]
+        return [block.run(row, seed) for block in self.columns for row in self.rows for seed in self.seeds]
 
 
 class _Figure(Part):

@@ -104,6 +104,12 @@ def pipeline_costs(pipeline: Pipeline, trial: float | None = None, run: float | 
         held = pipeline.datasets[plan.dataset].hold_out
         step = speed(trial, _SECONDS_OF_TRIALS, pipeline.proxies[plan.proxy], settings)
         found.append(search_cost(search, settings, step, held if isinstance(held, int) else 0, plan.trials_per_job))
+    for name, tuning in pipeline.tunings.items():
+        settings, jobs = pipeline.tuning_training(name), -(-tuning.trials // tuning.trials_per_job) + 1
+        step = speed(trial, _SECONDS_OF_TRIALS, pipeline.proxies[tuning.proxy], settings)
+        seconds = tuning.trials * settings.iterations * step.step + jobs * step.start
+        disk = tuning.trials * _BYTES_PER_TRIAL
+        found.append(Cost(f"tuning '{name}'", jobs, tuning.trials, seconds / 3600, disk))
     for retraining, how in pipeline.retrainings.items():
         runs = [one for one in pipeline.runs.values() if one.retraining == retraining]
         if runs:

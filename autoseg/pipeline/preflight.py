@@ -31,10 +31,12 @@ def check_before_start(
     searches: Iterable[str],
     runs: Iterable[str],
     figures: Iterable[str] = (),
+    tunings: Iterable[str] = (),
 ) -> None:
     """Raise an error if something is missing for the data sets, searches, runs and figures that will be made."""
     _check_writable(Path(layout.folder))
     proxies = {pipeline.searches[name].proxy for name in searches}
+    proxies |= {pipeline.tunings[name].proxy for name in tunings}
     retrainings = {pipeline.runs[name].retraining for name in runs}
     for name in datasets:
         with located(f"datasets.{name}"):  # finds the images, but reads none

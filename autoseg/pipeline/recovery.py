@@ -26,6 +26,7 @@ from autoseg.pipeline.config import Pipeline
 from autoseg.pipeline.inputs import Inputs
 from autoseg.pipeline.layout import Layout, step_name
 from autoseg.search.records import ChunkScores, Proposals
+from autoseg.training.rates import TunedRates
 from autoseg.training.scores import WEIGHTS_FILE
 
 
@@ -61,6 +62,11 @@ def damages(pipeline: Pipeline, layout: Layout) -> Iterator[Damage]:
         yield from _in_data(layout, dataset)
     for search in pipeline.searches:
         yield from _in_search(pipeline, layout, inputs, search)
+    for tuning in pipeline.tunings:
+        chunks = [chunk for chunk in inputs.tuned(tuning) if os.path.exists(chunk)]
+        for damage in (damage for chunk in chunks for damage in _in_chunk(chunk)):
+            yield replace(damage, remove=(*damage.remove, layout.tuned(tuning)))
+        yield from _unreadable(layout.tuned(tuning), TunedRates.load)
     drawn = {
         run.name
         for name, figure in pipeline.figures.items()

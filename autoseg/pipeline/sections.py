@@ -14,6 +14,8 @@ from autoseg.data.kinds import KINDS, USUAL_HOLD_OUTS, Kind, OnDisk, kind_of
 from autoseg.data.split import HoldOut, hold_out_size
 from autoseg.errors import InputError
 from autoseg.files import Part, parse
+from autoseg.losses.names import check_loss
+from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions, LossConventions
 from autoseg.pipeline.outputs import Name
 from autoseg.pipeline.partial import Fillable, Partial, keys_of
@@ -155,6 +157,25 @@ class SearchPlan(Part):
         return self
 
 
+class Tuning(Part):
+    """A learning rate tuned on the proxy task, with one loss: a rival of a search with as many trainings."""
+
+    dataset: Name = Field(description="one of `datasets`")
+    proxy: Name = Field(description="one of `proxies`")
+    loss: str = Field(default="ce", description="what is trained with; no searched loss")
+    lr: tuple[float, float] = Field(description="lowest and highest learning rate; evenly between them by their logs")
+    trials: int = Field(ge=2, le=10_000, description="how many learning rates are tried, one training each")
+    trials_per_job: int = Field(default=4, ge=1, description="trials that one job trains, one after the other")
+
+    @model_validator(mode="after")
+    def _can_be_tuned(self) -> Tuning:
+        if not 0 < self.lr[0] < self.lr[1]:
+            expected = "two positive numbers, the smaller first"
+            raise InputError(f"found {list(self.lr)}", where="lr", expected=expected)
+        check_loss(self.loss, ())
+        return self
+
+
 class Retraining(_Trained):
     """How a run is trained and evaluated."""
 
@@ -164,12 +185,15 @@ class Retraining(_Trained):
         default=None, description="height and width of the sliding window in the evaluation; null: whole images"
     )
     processes: int = Field(default=1, ge=1, description="GPUs (on a CPU: processes) that train together")
+    tuning: Name | None = Field(default=None, description="one of `tunings`, whose learning rate is taken; null: none")
+    tuned_for: str = Field(default="mIoU", description="the metric for which that learning rate was the best")
 
     @model_validator(mode="after")
     def _fits(self) -> Retraining:
         if "seed" in self.training.model_fields_set:
             what = "the seeds of runs are those of the table"
             raise InputError(what, where="training.seed", cure="set `seeds` in the table")
+        formula.get(self.tuned_for)
         if self.window is not None and min(self.window) < 32:
             raise InputError(f"found {list(self.window)}", where="window", expected="at least 32 x 32 pixels")
         return self

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from autoseg.losses.names import Term, parse_loss, searches_of
 from autoseg.metrics import formula
-from autoseg.pipeline.outputs import Columns, Row, Run, Table
+from autoseg.pipeline.outputs import Columns, Row, Table
 from autoseg.report.comparison import LEVEL, Difference, paired
 from autoseg.report.published import Note, Printed, PublishedTable, published_table, same
 from autoseg.report.score_files import ReadScores
@@ -256,10 +256,10 @@ def _cell(
     paper: PublishedTable | None,
     marks: Mapping[tuple[str, str, str], tuple[int, ...]],
 ) -> Cell:
-    runs = [Run(block.dataset, block.retraining, block.loss(row), seed) for seed in table.seeds]
+    runs = [block.run(row, seed) for seed in table.seeds]
     by_seed = {run.seed: read.scores[run].scores[metric] for run in runs if run in read.scores}
     values = list(by_seed.values())
-    rivals = [run._replace(loss=block.loss(table.reference)) for run in runs if row != table.reference]
+    rivals = [block.run(table.reference, seed) for seed in table.seeds if row != table.reference]
     return Cell(
         mean=statistics.fmean(values) if values else None,
         spread=statistics.stdev(values) if len(values) > 1 else None,

@@ -30,7 +30,7 @@ from autoseg.training.evaluation import is_finite, score
 from autoseg.training.foreign import Foreign
 from autoseg.training.loop import Outcome, train
 from autoseg.training.networks import Network
-from autoseg.training.settings import Task
+from autoseg.training.settings import Task, Training
 from autoseg.training.task import OpenTask
 
 
@@ -60,6 +60,11 @@ class ProxyTask(OpenTask):
         """The fingerprint of all that a trial's score depends on, beside its own parameters."""
         data, split = self.data.checksum(cache_short_side(self.settings.short_side)), self.split.checksum()
         return fingerprint({**self.decisive(), "data": data, "split": split})
+
+    def use(self, settings: Training) -> None:
+        """Train with other settings from now on, on the same data and from the same weights."""
+        self.settings = settings
+        self.__dict__.pop("task_fingerprint", None)
 
     def fingerprint(self, search: Search, proposal: Surrogate) -> str:
         """Return the fingerprint of a proposal's score."""

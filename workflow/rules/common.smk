@@ -59,6 +59,7 @@ gc.disable()
 wildcard_constraints:
     dataset="[A-Za-z0-9._-]+",
     search="[A-Za-z0-9._-]+",
+    tuning="[A-Za-z0-9._-]+",
     table="[A-Za-z0-9._-]+",
     figure="[A-Za-z0-9._-]+",
     seed=r"\d+",
@@ -84,6 +85,7 @@ onstart:
             wanted("trials", "search"),
             wanted("train", "run"),
             wanted("figure", "figure"),
+            wanted("tune", "tuning"),
         )
     except InputError as error:
         sys.exit(f"autoseg: {error}")
