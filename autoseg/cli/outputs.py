@@ -64,7 +64,7 @@ def _check_places(args: argparse.Namespace) -> None:
     """Refuse a place that cannot be written, before hours of work are done for it."""
     out = getattr(args, "out", None)
     if out is not None and args.verb not in _STEMS:
-        _check_place(Path(out), folder=args.verb in (*_FOLDERS, "doctor"))
+        _check_place(Path(out), folder=args.verb == "doctor" or _FOLDERS.get(args.verb) == "out")
     elif out is not None:
         _check_place(Path(out).parent, folder=True)
     for name in ("predictions", "tensorboard"):
