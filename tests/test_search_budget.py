@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from pathlib import Path
 
 import pytest
@@ -50,14 +49,12 @@ def test_the_steps_follow_from_the_time_they_take_unless_that_makes_another_sear
 
 def test_a_search_keeps_its_hours_and_goes_on_with_its_plan(tmp_path: Path, caplog) -> None:
     budget = 12.0
-    began = time.perf_counter()
     with caplog.at_level(logging.INFO):
         run(tmp_path, OPEN, "tests.toy_objectives:quarter", progress=False, hours=budget / 3600)
     assert "The plan:" in caplog.text
-    assert time.perf_counter() - began == pytest.approx(
-        budget, rel=0.4
-    )  # of seconds; a loaded machine is slow to start
     plan = Folder(tmp_path).search()
+    # A trial sleeps for a quarter of a second, so no more fit in; on a loaded machine it takes longer, and fewer do.
+    assert 0.2 * budget < total_seconds(plan, 0.25, workers=1) < 1.2 * budget
     assert plan.steps == len(list(tmp_path.glob("step-*")))
     before = (tmp_path / "surrogate.json").read_bytes()
     for hours in (0.1 / 3600, 1):  # done is done, however much time there is
