@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import operator
 import os
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -195,13 +196,53 @@ def warnings(problems: Iterable[Problem]) -> list[Problem]:
     return sorted(problem for problem in problems if problem.severity == "warning")
 
 
-def listing(problems: list[Problem], limit: int | None = None) -> str:
-    """Return one line per problem; past `limit`, how many more there are."""
-    shown = problems if limit is None else problems[:limit]
-    lines = [f"  {problem}" for problem in shown]
-    if len(shown) < len(problems):
-        lines.append(f"  ... and {len(problems) - len(shown)} more; `autoseg doctor` lists them all.")
+def listing(problems: Iterable[Problem]) -> str:
+    """Return one line per problem."""
+    return "\n".join(f"  {problem}" for problem in problems)
+
+
+MOST_KINDS = 10
+"""How many kinds of problems are shown, so that they fit on a screen."""
+
+_EXAMPLES = 3
+
+
+def summary(problems: Iterable[Problem]) -> str:
+    """Return one line per kind of problem: how many there are, one of them in words, the cure, and three places.
+
+    >>> found = [Problem(f"masks/{name}.png", "the mask holds the values 11", "add a line `void`") for name in "abcd"]
+    >>> print(summary(found))
+      4 of: the mask holds the values 11; add a line `void`. For example, in masks: a.png, b.png, c.png.
+    """
+    kinds: dict[tuple[str, str, str], list[Problem]] = {}
+    for problem in problems:
+        key = (problem.severity, _kind(problem.what), _kind(problem.cure))
+        kinds.setdefault(key, []).append(problem)
+    lines = [line for alike in kinds.values() for line in _of_a_kind(alike)]
+    if (more := len(lines) - MOST_KINDS) > 0:
+        lines = [
+            *lines[:MOST_KINDS],
+            f"  ... and {more} more kind{'s' * (more > 1)}; `autoseg doctor --all` lists all.",
+        ]
     return "\n".join(lines)
+
+
+def _kind(text: str) -> str:
+    """Return a text without what differs between problems of a kind: quotations, paths, names of files, numbers."""
+    return re.sub(r"'[^']*'|\S*/\S*|\S+\.\w{2,5}\b|#?\b[0-9a-fx]*\d[0-9a-fx]*\b", "*", text)
+
+
+def _of_a_kind(alike: list[Problem]) -> list[str]:
+    if len(alike) < _EXAMPLES:
+        return [f"  {problem}" for problem in alike]
+    first = alike[0]
+    places = list(dict.fromkeys(problem.where for problem in alike if problem.where))
+    said = replace(first, where="")
+    if not places:
+        return [f"  {len(alike)} of: {said}"]
+    folder = os.path.commonpath([os.path.dirname(place) for place in places]) if "/" in places[0] else ""
+    shown = [os.path.relpath(place, folder) if folder else place for place in places[:_EXAMPLES]]
+    return [f"  {len(alike)} of: {said} For example{f', in {folder}' if folder else ''}: {', '.join(shown)}."]
 
 
 def refuse(subject: str, problems: Iterable[Problem]) -> None:
@@ -212,4 +253,4 @@ def refuse(subject: str, problems: Iterable[Problem]) -> None:
     found = errors(problems)
     if found:
         count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
-        raise InputError(f"{count} in {subject}:\n{listing(found, limit=20)}")
+        raise InputError(f"{count} in {subject}:\n{summary(found)}")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from autoseg.cli import main
-from autoseg.errors import InputError, Problem, listing
+from autoseg.errors import MOST_KINDS, InputError, Problem, summary
 from autoseg.losses.build import build_loss
 from autoseg.losses.surrogate import Surrogate
 from autoseg.pipeline.expansion import load_pipeline
@@ -139,9 +139,24 @@ def test_a_plugin_that_is_no_python(tmp_path, monkeypatch):
         import_module("no_python_here", "the plugin")
 
 
-def test_a_long_list_of_problems_is_cut_and_says_so():
-    problems = [Problem(f"{k}.png", "is torn", "copy it again") for k in range(5)]
-    assert listing(problems, 2).endswith("... and 3 more; `autoseg doctor` lists them all.")
+def test_problems_of_a_kind_are_one_line_with_their_number_three_examples_and_the_cure():
+    torn = [Problem(f"/data/masks/{k}.png", f"is torn after {k} bytes", "copy it again") for k in range(701)]
+    sizes = [Problem(f"/data/{k}.png", f"the mask is {k}x3, its image {k}.jpg is 3x{k}", "look") for k in (4, 5, 60)]
+    lines = summary([*torn, *sizes, Problem("classes.txt", "the list is empty")]).splitlines()
+    assert len(lines) == 3
+    assert lines[0].strip().startswith("701 of: is torn after 0 bytes; copy it again.")
+    assert lines[0].endswith("For example, in /data/masks: 0.png, 1.png, 2.png.")
+    assert lines[1].strip().startswith("3 of: the mask is 4x3")
+    assert lines[2].strip() == "classes.txt: the list is empty."
+
+
+def test_many_kinds_of_problems_are_cut_and_say_so():
+    kinds = "abcdefghijklmnop"
+    lines = summary(
+        [Problem(f"{k}.png", f"is of the kind {letter}") for k in range(9) for letter in kinds]
+    ).splitlines()
+    assert len(lines) == MOST_KINDS + 1
+    assert lines[-1].endswith("... and 6 more kinds; `autoseg doctor --all` lists all.")
 
 
 def test_a_table_lacks_a_run_a_metric_or_is_not_there(tmp_path):

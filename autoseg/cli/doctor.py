@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from autoseg.cli.sources import add_options, add_threads, read_options
 from autoseg.cli.tasks import add_network_arguments, add_sharing_argument, add_task_arguments, settings, task_of
-from autoseg.errors import Problem, collect, errors, listing, warnings
+from autoseg.errors import Problem, collect, errors, listing, summary, warnings
 
 if TYPE_CHECKING:
     from autoseg.data.kinds import OnDisk
@@ -152,21 +152,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, subject in _subjects().items():
         sub = subjects.add_parser(name, help=subject.help, description=subject.help)
         subject.add_arguments(sub)
+        sub.add_argument("--all", action="store_true", help="a line for each problem (default: for each kind of them)")
         sub.set_defaults(check=subject.check)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Examine the subject and print all that was found."""
-    return show(args.subject, args.check(args))
+    """Examine the subject and print what was found."""
+    return show(args.subject, args.check(args), listing if args.all else summary)
 
 
-def show(subject: str, found: list[Problem]) -> int:
-    """Print all that was found about a subject, and return the exit code."""
+def show(subject: str, found: list[Problem], lines: Callable[[list[Problem]], str] = summary) -> int:
+    """Print what was found about a subject, a line for each kind of it, and return the exit code."""
     wrong, remarks = errors(found), warnings(found)
     if wrong:
-        print(f"{len(wrong)} problem{'s' * (len(wrong) > 1)}:\n{listing(wrong)}")
+        print(f"{len(wrong)} problem{'s' * (len(wrong) > 1)}:\n{lines(wrong)}")
     if remarks:
-        print(f"{len(remarks)} remark{'s' * (len(remarks) > 1)}:\n{listing(remarks)}")
+        print(f"{len(remarks)} remark{'s' * (len(remarks) > 1)}:\n{lines(remarks)}")
     if not wrong:
         print(f"{subject}: no problem found.")
     return 2 if wrong else 0

@@ -7,7 +7,7 @@ These layouts are found without `split`: CamVid's `train/ trainannot/ val/ valan
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from autoseg.data.model import VOID, ClassInfo, Encoding, MaskValues
@@ -16,7 +16,7 @@ from autoseg.data.voc import palette
 from autoseg.errors import InputError, Problem, collect, located
 
 _SPLITS = ("train", "val", "test")
-_IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
+IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
 _HEX = "#[0-9a-fA-F]{6}"
 _HEADING = {"name", "names", "class", "classes", "label", "labels", "id", "index", "color", "colour"}
 _HEADING |= {"r", "g", "b", "red", "green", "blue"}
@@ -43,16 +43,25 @@ _LAYOUTS = (
 
 
 def find(
-    root: str | Path, classes: str | Path, split: Mapping[str, str] | None = None, mask_suffix: str = ""
+    root: str | Path,
+    classes: str | Path,
+    split: Mapping[str, str] | None = None,
+    mask_suffix: str = "",
+    binary: bool = False,
 ) -> Source:
     """Find a data set below `root`.
 
     `split` gives each split's place, relative to `root`: "images folder,masks folder", the same and a list of the
-    names to take from them, or only a list whose lines are "image mask". `mask_suffix` is what a mask's name has more
-    than its image's ("_L": a.png, a_L.png).
+    names to take from them, or only a list whose lines are "image mask". A list may also lie elsewhere. `mask_suffix`
+    is what a mask's name has more than its image's ("_L": a.png, a_L.png). `binary`: masks are black and white.
     """
     root = directory(root, "your images and masks")
     infos, labels, encoding = camvid() if _is_camvid(classes) else read_classes(Path(classes))
+    if binary:
+        if encoding != "index" or len(infos) != 2:
+            what = f"{len(infos)} classes{' with colours' * (encoding != 'index')}"
+            raise InputError(what, where=classes, expected="two names for black-and-white masks: of black, of white")
+        encoding = "binary"
     places = dict(split) if split else _guess(root)
     for name in ("train", "val"):
         if name not in places:
@@ -62,14 +71,15 @@ def find(
     problems: list[Problem] = []
     for name, place in places.items():
         with located(f"split {name}"):
-            parts = [_below(root, part.strip()) for part in place.split(",")]
+            listed = _list_elsewhere(root, place)
+            parts = [] if listed else [_below(root, part.strip()) for part in place.split(",")]
             if len(parts) > 3:
                 raise InputError(
                     f"'{place}' has {len(parts)} parts", expected="IMAGES,MASKS or IMAGES,MASKS,LIST or LIST"
                 )
         with collect(problems):
-            if len(parts) == 1:
-                found, wrong = _from_list(root, name, root / parts[0])
+            if listed or len(parts) == 1:
+                found, wrong = _from_list(root, name, listed or root / parts[0])
             else:
                 names = read_lines(root / parts[2]) if len(parts) > 2 else None
                 found, wrong = _from_folders(root, name, parts[0], parts[1], mask_suffix, names)
@@ -77,7 +87,26 @@ def find(
             problems += wrong
     roots = {"data": root}
     samples, repeated = unique_ids(samples, roots)
-    return Source("folder", roots, infos, labels, samples, problems + repeated)
+    return Source("folder", roots, infos, labels, samples, problems + repeated, _cure_of_values(labels, classes))
+
+
+def _cure_of_values(labels: MaskValues, classes: str | Path) -> Callable[[Sequence[int]], str | None]:
+    """Return what to do about values that the class list does not name, where that can be told."""
+
+    def cure(strange: Sequence[int]) -> str | None:
+        number = max((value for value in labels.values if value != VOID), default=-1) + 1
+        if list(strange) == [number]:
+            what = f"add a line `void` at the end of {Path(classes).name} if it counts nowhere"
+            return f"{what}, or the name of its class"
+        return None
+
+    return cure
+
+
+def _list_elsewhere(root: Path, place: str) -> Path | None:
+    """Return a list that does not lie below the root: what it names does, so the index does not depend on its place."""
+    path = Path(place)
+    return path if "," not in place and path.is_file() and not (root / path).exists() else None
 
 
 def camvid() -> tuple[list[ClassInfo], MaskValues, Encoding]:
@@ -200,7 +229,7 @@ def _guess(root: Path) -> dict[str, str]:
 
 
 def _files(folder: Path, problems: list[Problem]) -> list[str]:
-    return [name for name in files_below(folder, problems) if Path(name).suffix.lower() in _IMAGES]
+    return [name for name in files_below(folder, problems) if Path(name).suffix.lower() in IMAGES]
 
 
 def _stem(name: str) -> str:
@@ -225,9 +254,7 @@ def _from_folders(
     image_files = _files(directory(root / images, f"the images of {split}"), problems)
     mask_files = _files(directory(root / masks, f"the masks of {split}"), problems)
     if not image_files:
-        raise InputError(
-            "no image in it", where=root / images, cure=f"{split} needs {', '.join(sorted(_IMAGES))} files"
-        )
+        raise InputError("no image in it", where=root / images, cure=f"{split} needs {', '.join(sorted(IMAGES))} files")
     by_stem: dict[str, str] = {}
     problems += [
         Problem(str(root / masks / name), f"{known} is a mask of the same name", "keep one")
@@ -235,7 +262,7 @@ def _from_folders(
         if (known := by_stem.setdefault(_stem(name), name)) is not name
     ]
     if names is not None:
-        listed = {_stem(name) if Path(name).suffix.lower() in _IMAGES else name for name in names}
+        listed = {_stem(name) if Path(name).suffix.lower() in IMAGES else name for name in names}
         there = {_stem(name) for name in image_files}
         problems += [
             Problem(str(root / images / name), "the image is listed, but missing", "add it, or take it off the list")

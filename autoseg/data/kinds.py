@@ -133,11 +133,16 @@ class OwnFolder(OnDisk):
         default="", description="text after the image's name in the name of its mask: _L for a.png and a_L.png"
     )
 
+    binary: bool = Field(
+        default=False,
+        description="masks are black and white, JPEG too: a pixel brighter than half is of the second class",
+    )
+
     def find(self, made: Path | None = None, threads: int = 1) -> Source:
         """Find images and masks."""
         from autoseg.data import folder
 
-        return folder.find(self.root, self.classes, self.split, self.mask_suffix)
+        return folder.find(self.root, self.classes, self.split, self.mask_suffix, self.binary)
 
 
 class Synthetic(Kind):

@@ -26,9 +26,9 @@ Label = Annotated[int, Field(ge=0, le=VOID)]
 Encoding = Annotated[
     str,
     Field(
-        pattern="^(index|color|sbd|trimap:[0-9]+)$",
-        description='how the mask is stored: "index", "color", "sbd" (a .mat file), or "trimap:2" (the animal, 1 in '
-        "the mask, is of class 2)",
+        pattern="^(index|color|binary|sbd|trimap:[0-9]+)$",
+        description='how the mask is stored: "index", "color", "binary" (black and white), "sbd" (a .mat file), or '
+        '"trimap:2" (the animal, 1 in the mask, is of class 2)',
     ),
 ]
 

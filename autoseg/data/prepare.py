@@ -23,7 +23,7 @@ from autoseg.data.model import CacheLayout, Index, IndexEntry, Slot, SourcePaths
 from autoseg.data.prepared import Prepared
 from autoseg.data.reading import sha256
 from autoseg.data.source import Sample, Source
-from autoseg.errors import InputError, Problem, listing, refuse, warnings
+from autoseg.errors import InputError, Problem, refuse, summary, warnings
 from autoseg.files import fingerprint, writing
 from autoseg.versions import PREPARE_VERSION
 
@@ -214,7 +214,7 @@ def _run(
         names = ", ".join(sorted(copied))
         logger.info("%d training images left out, copies of images in other splits: %s.", len(copied), names)
     if found := warnings(problems):
-        logger.warning("%d remark%s:\n%s", len(found), "s" * (len(found) > 1), listing(found, limit=10))
+        logger.warning("%d remark%s:\n%s", len(found), "s" * (len(found) > 1), summary(found))
 
     index = Index(dataset=source.dataset, classes=source.classes, labels=source.labels, splits=splits)
     slots = [

@@ -131,6 +131,9 @@ def decode_mask(content: bytes, encoding: str, labels: MaskValues) -> Array:
     else:
         _require_whole_picture(content)
         with _decoding("a mask"), Image.open(io.BytesIO(content)) as image:
+            if encoding == "binary":
+                _require_eight_bits(image, "mask")
+                return _from_black_and_white(np.array(image.convert("L")))
             _require_lossless(image, content)
             if encoding == "color":
                 _require_eight_bits(image, "mask")
@@ -287,6 +290,21 @@ def _from_colors(rgb: Array, table: tuple[NDArray[np.int32], Array]) -> Array:
             "add the colour to the class list (as `void` if it counts nowhere), and store masks as PNG, never JPEG",
         )
     return classes[place]
+
+
+GREY = 0.05
+"""The greatest share of a black-and-white mask's pixels that may be neither, as JPEG and smoothing leave them."""
+
+
+def _from_black_and_white(grey: Array) -> Array:
+    """Return class 1 where a mask is brighter than half; JPEG's noise does not reach that far."""
+    between = float(((grey > 64) & (grey < 192)).mean())
+    if between > GREY:
+        raise Unreadable(
+            f"{100 * between:.0f} % of the mask's pixels are grey, neither black nor white",
+            "leave out `binary`, and give a class list with the masks' values or colours",
+        )
+    return (grey > 127).astype(np.uint8)
 
 
 def _strange_values(strange: list[int], labels: MaskValues) -> Unreadable:

@@ -92,7 +92,7 @@ def test_an_option_is_named_as_it_was_given(arguments, where, capsys):
 
 def test_the_options_of_a_class_are_those_of_its_reader():
     assert Synthetic.own_options() == ["train", "val", "size", "seed"]
-    assert OwnFolder.own_options() == ["root", "classes", "split", "mask_suffix"]
+    assert OwnFolder.own_options() == ["root", "classes", "split", "mask_suffix", "binary"]
 
 
 def test_reading_the_kinds_loads_no_reader_and_the_help_loads_no_model():

@@ -1,0 +1,180 @@
+"""What `autoseg auto` makes of a folder: layouts, classes and splits that nobody named; or one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from autoseg.data.check import check
+from autoseg.data.discovery import Discovered, discover
+from autoseg.data.kinds import KINDS
+from autoseg.data.source import Source
+from autoseg.errors import InputError, errors, summary
+
+COUNT = 12
+
+
+def image(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(abs(hash(path.name)) % 1000)
+    Image.fromarray(rng.integers(0, 255, (40, 50, 3), dtype=np.uint8)).save(path)
+
+
+def mask(path: Path, values: list, **options) -> None:
+    """Write bands of values, or of colours."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    bands = np.array(values, np.uint8)[np.arange(40) * len(values) // 40]
+    shape = (40, 50, *bands.shape[1:])
+    Image.fromarray(np.ascontiguousarray(np.broadcast_to(bands[:, None], shape))).save(path, **options)
+
+
+def found(root: Path, monkeypatch) -> tuple[Discovered, Source]:
+    """Discover a folder, write the files that it needs, and open it as the pipeline would."""
+    out = root.parent / "out"
+    out.mkdir()
+    monkeypatch.chdir(out)
+    one = discover(root, "auto")
+    for name, text in one.files.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+    return one, KINDS[one.kind].model_validate(one.options).find()
+
+
+def names(source: Source) -> list[str]:
+    return [info.name for info in source.classes]
+
+
+LAYOUTS = {
+    "images and masks": ("images/{}.jpg", "masks/{}.png"),
+    "below a folder whose name is like that of masks": ("Set-SEG/images/{}.jpg", "Set-SEG/masks/{}.png"),
+    "suffix": ("image/{}.jpg", "mask/{}_mask.png"),
+    "one folder": ("{}.jpg", "{}_mask.png"),
+    "satellite": ("train/{}_sat.jpg", "train/{}_mask.png"),
+    "names that say nothing": ("a/{}.jpg", "b/{}.png"),
+    "CamVid's first": ("701_StillsRaw_full/{}.png", "LabeledApproved_full/{}_L.png"),
+    "with train": ("train/images/{}.jpg", "train/labels/{}.png"),
+    "deep": ("data/imgs/train/{}.jpg", "data/annotations/train/{}.png"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_pairs_are_found_whatever_their_folders_are_called(layout, tmp_path, monkeypatch):
+    for k in range(COUNT):
+        image(tmp_path / "set" / LAYOUTS[layout][0].format(f"x{k}"))
+        mask(tmp_path / "set" / LAYOUTS[layout][1].format(f"x{k}"), [0, 1, 2])
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert names(source) == ["background", "class-1", "class-2"]
+    assert sum(sample.split == "val" for sample in source.samples) == COUNT // 4
+    assert len(source.samples) == COUNT
+    assert not errors(check(source))
+    assert one.has_background
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+def test_black_and_white_masks_are_two_classes_also_as_jpeg(suffix, tmp_path, monkeypatch):
+    for k in range(COUNT):
+        image(tmp_path / f"set/images/{k}.jpg")
+        mask(tmp_path / f"set/masks/{k}.{suffix}", [0, 255] if k else [0])
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert one.options["binary"]
+    assert names(source) == ["background", "object"]
+    assert not errors(check(source))
+
+
+def test_camvid_has_its_own_classes_and_its_own_splits(tmp_path, monkeypatch):
+    for split in ("train", "val", "test"):
+        for k in range(COUNT):
+            image(tmp_path / f"set/{split}/{split}{k}.png")
+            mask(tmp_path / f"set/{split}annot/{split}{k}.png", [0, 3, 11])
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert names(source)[:2] == ["sky", "building"]
+    assert one.has_background is False
+    assert {sample.split for sample in source.samples} == {"train", "val"}
+    assert not errors(check(source))
+
+
+COLOURS = [(0, 0, 0), (128, 0, 0), (0, 128, 64)]
+
+
+def coloured(root: Path) -> None:
+    for k in range(COUNT):
+        image(root / f"images/{k}.jpg")
+        mask(root / f"masks/{k}.png", COLOURS)
+
+
+def test_colour_coded_masks_are_understood_with_and_without_a_table(tmp_path, monkeypatch):
+    coloured(tmp_path / "a/set")
+    _, source = found(tmp_path / "a/set", monkeypatch)
+    assert names(source) == ["background", "colour-008040", "colour-800000"]
+    coloured(tmp_path / "b/set")
+    (tmp_path / "b/set/class_dict.csv").write_text("name,r,g,b\nbg,0,0,0\nroof,128,0,0\ntree,0,128,64\n")
+    one, source = found(tmp_path / "b/set", monkeypatch)
+    assert names(source) == ["bg", "roof", "tree"]
+    assert one.has_background
+    assert not errors(check(source))
+    coloured(tmp_path / "c/set")
+    cvat = "# label:color_rgb:parts:actions\nbackground:0,0,0::\nroof:128,0,0::\ntree:0,128,64::\n"
+    (tmp_path / "c/set/labelmap.txt").write_text(cvat)
+    _, source = found(tmp_path / "c/set", monkeypatch)
+    assert names(source) == ["background", "roof", "tree"]
+
+
+def test_too_many_colours_are_answered_in_one_sentence(tmp_path):
+    for k in range(COUNT):
+        image(tmp_path / f"images/{k}.jpg")
+        image(tmp_path / f"masks/{k}.png")
+    with pytest.raises(InputError, match="different colours; expected one colour a class") as error:
+        discover(tmp_path, "auto")
+    assert "\n" not in str(error.value)
+
+
+def test_lists_of_names_say_the_splits(tmp_path, monkeypatch):
+    for k in range(COUNT):
+        image(tmp_path / f"set/images/{k}.jpg")
+        mask(tmp_path / f"set/masks/{k}.png", [0, 1])
+    (tmp_path / "set/train.txt").write_text("".join(f"{k}.jpg\n" for k in range(9)))
+    (tmp_path / "set/val.txt").write_text("9\n10\n")
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert [sample.split for sample in source.samples].count("val") == 2
+    assert len(source.samples) == 11
+
+
+def test_a_value_too_many_is_one_line_with_its_cure(tmp_path, monkeypatch):
+    for k in range(COUNT):
+        image(tmp_path / f"set/images/{k}.jpg")
+        mask(tmp_path / f"set/masks/{k}.png", [0, 1, 2])
+    (tmp_path / "set/classes.txt").write_text("background\ncat\n")
+    _, source = found(tmp_path / "set", monkeypatch)
+    lines = [line for line in summary(check(source)).splitlines() if "values 2" in line]
+    assert len(lines) == 1
+    assert f"{COUNT} of:" in lines[0]
+    assert "add a line `void` at the end of classes.txt" in lines[0]
+
+
+def test_images_without_masks_are_left_out_and_named_once(tmp_path, monkeypatch):
+    for k in range(2 * COUNT):
+        image(tmp_path / f"set/images/{k}.jpg")
+        if k % 2:
+            mask(tmp_path / f"set/masks/{k}.png", [0, 1])
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert len(source.samples) == COUNT
+    assert len(summary(one.problems).splitlines()) == 1
+
+
+@pytest.mark.parametrize("what", ["nothing", "a file", "images alone"])
+def test_a_folder_that_holds_no_pairs_is_refused_in_a_sentence(what, tmp_path):
+    place = tmp_path / "set"
+    if what == "a file":
+        place.write_text("x")
+    else:
+        place.mkdir()
+    if what == "images alone":
+        for k in range(COUNT):
+            image(place / f"{k}.jpg")
+    with pytest.raises(InputError) as error:
+        discover(place, "auto")
+    assert str(place) in error.value.where
+    assert "\n" not in str(error.value)
