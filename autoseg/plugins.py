@@ -136,9 +136,9 @@ def load_plugin(module: str) -> None:
     """Import a user's module, which registers metrics, or networks."""
     from autoseg.metrics import formula  # not at the top: `autoseg --help` does without numpy and pydantic
 
-    before = set(formula.names())
+    before = {name: formula.get(name) for name in formula.names()}
     import_module(module, f"plugin '{module}'")
-    _registered.update(dict.fromkeys(name for name in formula.names() if name not in before))
+    _registered.update(dict.fromkeys(name for name in formula.names() if before.get(name) is not formula.get(name)))
 
 
 def metrics() -> list[str]:

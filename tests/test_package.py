@@ -151,10 +151,10 @@ def test_json_is_canonical_and_errors_name_the_file(tmp_path):
 def test_a_metric_from_a_plugin_is_known_to_every_verb(tmp_path):
     (tmp_path / "my_metrics.py").write_text(
         "from autoseg.metrics.formula import Formula, ratio, register\n"
-        "register(Formula('mDice', lambda y_hat, y, ops: {'both': ops.AND('AND', y_hat, y), 'size': y_hat + y},\n"
+        "register(Formula('myDice', lambda y_hat, y, ops: {'both': ops.AND('AND', y_hat, y), 'size': y_hat + y},\n"
         "                 lambda s: ratio(2 * s['both'], s['size'])))\n"
     )
-    (tmp_path / "search.json").write_text('{"metric": "mDice", "steps": 2, "trials_per_step": 2}')
+    (tmp_path / "search.json").write_text('{"metric": "myDice", "steps": 2, "trials_per_step": 2}')
     command = [sys.executable, "-m", "autoseg"]
     ask = ["ask", "dice", "--settings", "search.json", "--step", "1"]
     done = subprocess.run(
@@ -164,7 +164,7 @@ def test_a_metric_from_a_plugin_is_known_to_every_verb(tmp_path):
     assert len(json.loads((tmp_path / "dice/step-001/proposals.json").read_text())["trials"][0]["theta"]) == 6
     without = subprocess.run([*command, *ask], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert without.returncode == 2
-    assert "mDice" in without.stderr
+    assert "myDice" in without.stderr
     assert "Traceback" not in without.stderr
 
 

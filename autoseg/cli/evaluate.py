@@ -1,5 +1,7 @@
 """Score a run on the validation images: the six metrics in percent, of all classes together and of each class.
 
+`--metrics NSD BoundaryIoU` scores further ones too: mDice mFbeta mTversky mMCC kappa BoundaryIoU NSD clDice.
+
 Images are resized to the scale of the training. The logits are resized to the original size, and labels are compared
 there. A checkpoint of mmsegmentation can be scored too, if its network has a name here:
 `autoseg evaluate --checkpoint FILE --network deeplabv3plus-r101c --data DIR`.
@@ -42,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the run's training; for --checkpoint, of --protocol and --set)",
     )
     parser.add_argument("--predictions", metavar="DIR", help="write the predicted label maps here, as palette PNGs")
+    parser.add_argument(
+        "--metrics", nargs="+", default=[], metavar="METRIC", help="score these too, such as NSD or BoundaryIoU"
+    )
     parser.add_argument("--name", help="the name of the run in the file (default: that of its folder)")
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
     add_task_arguments(parser, "release", "release-cityscapes on Cityscapes", checkpoint=False)
@@ -58,6 +63,7 @@ def run(args: argparse.Namespace) -> None:
         "part": args.part,
         "window": tuple(args.window) if args.window else None,
         "predictions": args.predictions,
+        "metrics": args.metrics,
         "name": args.name,
         "progress": not args.quiet,
     }

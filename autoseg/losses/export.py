@@ -14,13 +14,14 @@ from autoseg.losses import curves
 from autoseg.losses.curves import Curve
 from autoseg.losses.show import find_surrogates
 from autoseg.losses.surrogate import Surrogate
-from autoseg.metrics import formula
+from autoseg.metrics import formula, more
+from autoseg.metrics.conventions import Conventions
 from autoseg.metrics.formula import Formula
 
 IMPORTS = """\
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
@@ -44,6 +45,7 @@ _LEFT_OUT = {
         "layouts",
         "__reduce__",
         "has_kernel",
+        "built_in",
         "operators",
         "layout",
         "evaluate",
@@ -57,18 +59,24 @@ def as_python(spec: str) -> str:
     terms = find_surrogates(spec)
     found = {loss.metric: formula.get(loss.metric) for _, loss in terms}
     for name, metric in found.items():
-        if not metric.has_kernel:
+        if not metric.built_in:
             raise InputError(
                 f"{name} is a metric of your own, whose formula is not exported",
                 cure="export the parameters as JSON and load them with `SurrogateLoss.load`",
             )
     own = [getattr(metric, part) for metric in found.values() for part in ("sums", "per_class", "weight")]
-    parts = [
+    parts: list[Any] = [
         *(curves.Piece, Curve, curves.evaluate_piece, curves.library, curves._affine, curves._constant),
         *(curves._with_autograd, formula.Ops, formula._max_pool, formula.ratio, Formula),
         *dict.fromkeys(part for part in own if part is not None),
     ]
-    sources = NAMES + "\n\n".join(map(_source, parts))
+    names = NAMES
+    if any(metric in more.REGIONS for metric in found.values()):
+        parts += [more._weighted, more._fbeta_weights, more._chance, more._without_rest]
+    if any(metric in more.SHAPES for metric in found.values()):
+        names = "import torch.nn.functional as F\n\n" + names
+        parts += [more.ShapeOps, *_shape_functions()]
+    sources = names + "\n\n".join(map(_source, dict.fromkeys(parts)))
     literal = _literal([_term(weight, loss, found[loss.metric]) for weight, loss in terms])
     template = resources.files("autoseg.losses").joinpath("export_template.py").read_text(encoding="utf-8")
     lines = [line for line in template.splitlines(keepends=True) if not line.startswith("from autoseg")]
@@ -83,9 +91,21 @@ def as_python(spec: str) -> str:
     )
 
 
+def _shape_functions() -> list[Any]:
+    """Return what `ShapeOps` uses of `shapes`."""
+    from autoseg.metrics import shapes  # not at the top: it imports torch
+
+    return [
+        *(shapes.pixels_wide, shapes.ball, shapes._fitting, shapes._offsets, shapes._bordered, shapes.rim),
+        *(shapes.surface, shapes.near, shapes.skeleton, shapes._filled, shapes._kept, shapes._least, shapes._moved),
+    ]
+
+
 def _source(part: Any) -> str:
     """Return the source of a function or class; where members are left out, the class's docstring is one line."""
     source = inspect.getsource(part)
+    if part is more.ShapeOps:  # one file is one module
+        source = source.replace("        from autoseg.metrics import shapes\n\n", "").replace("shapes.", "")
     if part not in _LEFT_OUT:
         return source
     lines = source.splitlines(keepends=True)
@@ -139,15 +159,19 @@ def _literal(value: object, indent: str = "") -> str:
 def _term(weight: float, loss: Surrogate, metric: Formula) -> dict[str, object]:
     conventions = loss.conventions.model_copy(update={"absent": loss.conventions.absent or metric.absent_in_loss})
     weighting = metric.weight.__name__ if metric.weight else None
+    needed = Conventions.model_fields if metric in (*more.REGIONS, *more.SHAPES) else conventions.model_dump()
+    chosen = ", ".join(
+        f"{name}={getattr(conventions, name)!r}" for name in [*needed, *["distance"] * ("beta" in needed)]
+    )
     shapes = {name: loss.space.curve_of(points) for name, points in loss.curves.items()}
     return {
         "metric": loss.metric,
         "weight": weight,
         "formula": _Code(
             f'Formula("{metric.name}", {metric.sums.__name__}, {metric.per_class.__name__}, {weighting}, '
-            f'"{metric.void}", {metric.drops_background})'
+            f'"{metric.void}", {metric.drops_background}{", ShapeOps" * (metric in more.SHAPES)})'
         ),
-        "conventions": _Code(repr(conventions).replace("'", '"')),
+        "conventions": _Code(f"Conventions({chosen})".replace("'", '"')),
         "operators": {name: tuple(pair) for name, pair in metric.layout(loss.layout).operands.items()},
         "curves": {
             name: {

@@ -156,7 +156,7 @@ class FormulaLoss(Loss):
 
     def of_soft(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss of a target of probabilities by the formula as it is written."""
-        if self.boundary or (self.form is not None and self.form.in_band):
+        if self.boundary or self.formula.void == "unseen" or (self.form is not None and self.form.in_band):
             return super().of_soft(logits, target)
         self._follow(logits)
         target = stripped(target).to(logits.device)

@@ -20,7 +20,7 @@ class SurrogateLoss(FormulaLoss):
     """1 - the surrogate of a metric, for training: `loss(logits, target)` is a scalar, finite for all finite logits.
 
     Args:
-        metric: one of the six, or one registered with `autoseg.register`.
+        metric: one of the six, one of `autoseg.metrics.more`, or one registered with `autoseg.register`.
         theta: the relative parameters, as a search samples them; curve after curve.
         control_points: instead of theta, the absolute control points, as published. Neither: identity curves.
         family: "bezier" or "linear"; pieces: how many pieces a curve has (2 and 5 by default).
@@ -35,6 +35,7 @@ class SurrogateLoss(FormulaLoss):
             for mIoU, BIoU and mAcc, skip for the others).
         ignore_index, mode, class_weights, sync, group, check_labels: see `autoseg.losses.batch.Loss`; with `sync` the
             sums run over all ranks' batches.
+        others: conventions of the metrics in `autoseg.metrics.more`, such as beta or spacing.
 
     `logits` are (N, C, H, W) or (N, C, D, H, W); `target` has labels, one-hot maps, or (of metrics without boundaries)
     probabilities of the classes, see `autoseg.losses.batch.Loss`. Computes in float32 (or float64, if the logits are),
@@ -73,8 +74,10 @@ class SurrogateLoss(FormulaLoss):
         sync: bool = False,
         group: Any = None,
         check_labels: bool = False,
+        **others: Any,
     ) -> None:
         stated = {
+            **others,
             "tolerance": tolerance,
             "boundary_radius": boundary_radius,
             "drop_background": drop_background,
@@ -181,7 +184,7 @@ class SurrogateLoss(FormulaLoss):
     def extra_repr(self) -> str:
         """Describe the loss in one line."""
         usual = formula.get(self.surrogate.metric).loss_conventions().model_dump()
-        others = {key: value for key, value in self.conventions.model_dump().items() if value != usual[key]}
+        others = {key: value for key, value in self.conventions.model_dump().items() if value != usual.get(key)}
         settings = "".join(f", {key}={value}" for key, value in others.items())
         mode = "" if self.mode is None else f", mode={self.mode}"
         return f"{self.surrogate.summary}, ignore_index={self.ignore_index}{mode}{settings}"

@@ -6,13 +6,23 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    StrictBool,
+    field_validator,
+    model_serializer,
+)
 
-from autoseg.errors import unknown, whole_number
+from autoseg.errors import InputError, unknown, whole_number
 from autoseg.files import Part, parse
 
 Absent = Literal["skip", "zero"]
 Pixels = Annotated[int, Field(ge=0, le=100_000), BeforeValidator(lambda value: whole_number(value, unit="of pixels"))]
+
+Weight = Annotated[float, Field(ge=0, le=100)]
+Size = Annotated[float, Field(gt=0, le=1e6)]
 
 
 class Conventions(Part):
@@ -44,6 +54,56 @@ class Conventions(Part):
         "metrics, and in losses what the release does for each metric",
     )
 
+    # Of the metrics in `autoseg.metrics.more`. Files name them only where they differ from these defaults.
+    beta: float = Field(default=2.0, gt=0, le=100, description="mFbeta: how much recall counts, against precision")
+    tversky: tuple[Weight, Weight] = Field(
+        default=(0.3, 0.7), description="mTversky: the weights of false positives and of false negatives"
+    )
+    band_width: float = Field(
+        default=0.02,
+        gt=0,
+        le=100_000,
+        description="BoundaryIoU: the width of the bands, in pixels, or below 1 as a share of the image's diagonal",
+    )
+    surface_tolerance: float | None = Field(
+        default=None,
+        ge=0,
+        le=100_000,
+        description="NSD: how far a surface may be off and still match (radius of a ball), in pixels or in the unit of "
+        "`spacing`; null: `tolerance`",
+    )
+    spacing: tuple[Size, Size] | tuple[Size, Size, Size] | None = Field(
+        default=None,
+        description="NSD: the size of a pixel (H, W) or voxel (D, H, W), such as [3, 0.8, 0.8] mm; null: 1 along each "
+        "axis",
+    )
+    skeleton_steps: int = Field(
+        default=3,
+        ge=0,
+        le=1000,
+        description="clDice: how often a map is eroded to find its skeleton; half the width of the widest object is "
+        "enough",
+    )
+
+    @field_validator("band_width")
+    @classmethod
+    def _whole_pixels(cls, value: float) -> float:
+        if value >= 1 and value != int(value):
+            raise InputError(f"found {value:g}", expected="a whole number of pixels, or a share below 1")
+        return value
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in dump(self).items() if name not in _LATER or value != _LATER[name]}
+
+    def __repr_args__(self) -> Any:
+        return [(name, value) for name, value in super().__repr_args__() if name not in _LATER or value != _LATER[name]]
+
+    @property
+    def distance(self) -> float:
+        """How far a surface may be off in NSD."""
+        return float(self.tolerance if self.surface_tolerance is None else self.surface_tolerance)
+
     def on_data(self, has_background: bool) -> Conventions:
         """Return the metrics' conventions on a data set: without a value of its own, `drop_background` is the data's.
 
@@ -55,6 +115,12 @@ class Conventions(Part):
     def replace(self, **changes: Any) -> Conventions:
         """Return the conventions with changes, checked."""
         return parse(Conventions, {**self.model_dump(), **changes})
+
+
+_LATER = {
+    name: Conventions.model_fields[name].default
+    for name in ("beta", "tversky", "band_width", "surface_tolerance", "spacing", "skeleton_steps")
+}
 
 
 class LossConventions(Part):

@@ -9,7 +9,7 @@ into one boolean map. A label can be a bit of an integer, so one running OR dila
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from autoseg.errors import InputError, whole_number
+from autoseg.metrics import more
 from autoseg.metrics.conventions import Conventions
 from autoseg.metrics.targets import LABELS, check_whole_numbers, dense, stripped
 
@@ -130,7 +131,7 @@ def confusion(pred: Tensor, target: Tensor, num_classes: int, band: Tensor) -> t
     """
     side = num_classes + 1
     bins = 2 * side * side
-    code = band.to(_smallest_type(bins))
+    code = band.to(smallest_type(bins))
     code = code.mul_(side).add_(target).mul_(side).add_(pred)
     counts = torch.bincount(code.view(-1), minlength=bins).view(2, side, side)[:, :num_classes]
     return counts.sum(0), counts[1]
@@ -196,15 +197,12 @@ def boundary_matches(
     pred: Tensor, target: Tensor, pred_edge: Tensor, target_edge: Tensor, num_classes: int, tolerance: int
 ) -> Counts:
     """Count, per class, the edge pixels of each map and those near an edge of the same class in the other map."""
-    matched_pred, matched_target = torch.zeros_like(pred_edge), torch.zeros_like(target_edge)
-    for first in range(0, num_classes, BITS):
-        pred_bits = class_bits(pred, pred_edge, first, num_classes)
-        target_bits = class_bits(target, target_edge, first, num_classes)
-        matched_pred |= (dilate(target_bits, tolerance) & pred_bits).bool()
-        matched_target |= (dilate(pred_bits, tolerance) & target_bits).bool()
+    matched_pred, matched_target = matched_edges(
+        pred, target, pred_edge, target_edge, num_classes, lambda bits: dilate(bits, tolerance)
+    )
     # One histogram of both maps' states: 0 no edge, then for each class an unmatched and a matched edge.
     states = 2 * num_classes + 2
-    code = torch.zeros_like(pred, dtype=_smallest_type(states * states))
+    code = torch.zeros_like(pred, dtype=smallest_type(states * states))
     for labels, edge, matched in ((pred, pred_edge, matched_pred), (target, target_edge, matched_target)):
         state = labels.to(code.dtype).mul_(2).add_(matched).add_(2).mul_(edge)
         code = code.mul_(states).add_(state)
@@ -218,6 +216,24 @@ def boundary_matches(
     }
 
 
+def matched_edges(
+    pred: Tensor,
+    target: Tensor,
+    pred_edge: Tensor,
+    target_edge: Tensor,
+    num_classes: int,
+    spread: Callable[[Tensor], Tensor],
+) -> tuple[Tensor, Tensor]:
+    """Return where the edges of each map are on those of the same class in the other map, spread out."""
+    matched_pred, matched_target = torch.zeros_like(pred_edge), torch.zeros_like(target_edge)
+    for first in range(0, num_classes, BITS):
+        pred_bits = class_bits(pred, pred_edge, first, num_classes)
+        target_bits = class_bits(target, target_edge, first, num_classes)
+        matched_pred |= (spread(target_bits) & pred_bits).bool()
+        matched_target |= (spread(pred_bits) & target_bits).bool()
+    return matched_pred, matched_target
+
+
 def class_bits(labels: Tensor, edge: Tensor, first: int, num_classes: int) -> Tensor:
     """Return, at edge pixels of the classes first .. first + BITS - 1, the bit of their class."""
     width = min(num_classes - first, BITS)
@@ -228,7 +244,8 @@ def class_bits(labels: Tensor, edge: Tensor, first: int, num_classes: int) -> Te
     return torch.bitwise_left_shift(edge.to(kind), labels.to(kind))
 
 
-def _smallest_type(bins: int) -> torch.dtype:
+def smallest_type(bins: int) -> torch.dtype:
+    """Return the smallest type that holds so many numbers."""
     return torch.int16 if bins < 2**15 else torch.int32 if bins < 2**31 else torch.int64
 
 
@@ -268,13 +285,17 @@ def count(
 def _overlap_sums(matrix: Tensor) -> dict[str, Tensor]:
     matrix = matrix.double()
     inter, target = matrix.diagonal(), matrix.sum(1)
-    return {"inter": inter, "hit": inter, "target": target, "union": target + matrix[:, :-1].sum(0) - inter}
+    union = target + matrix[:, :-1].sum(0) - inter
+    return {"inter": inter, "hit": inter, "target": target, "union": union, "all": target.sum().expand_as(target)}
 
 
-def kernel_sums(name: str, counts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the sums that the formula of one of the six metrics takes, out of the counts."""
+def kernel_sums(name: str, counts: Mapping[str, Tensor], conventions: Conventions | None = None) -> dict[str, Tensor]:
+    """Return the sums that the formula of one of the six metrics, or of `more.REGIONS`, takes, out of the counts."""
     if name == "BF1":
         keys = {"pred": "n_pred_edge", "target": "n_target_edge"}
         keys |= {key: key for key in ("matched_pred", "matched_target")}
         return {key: counts[source].double() for key, source in keys.items()}
-    return _overlap_sums(counts["boundary_confusion" if name == "BIoU" else "confusion"])
+    sums = _overlap_sums(counts["boundary_confusion" if name == "BIoU" else "confusion"])
+    if any(name == one.name for one in more.REGIONS):
+        return more.region_sums(name, sums, conventions or Conventions())
+    return sums

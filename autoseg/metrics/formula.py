@@ -3,6 +3,7 @@
 With plain logic a formula is the metric; with a curve in each of its named operators it is the surrogate
 (`autoseg.losses.surrogate_loss`). Formulas are written to be read. The paper's six metrics also have fast kernels
 (`autoseg.metrics.counts`, `autoseg.losses.kernels`), tested equal to their formulas; any other formula runs as it is.
+Further metrics that come with this package are in `autoseg.metrics.more`.
 
 Torch is imported where it is needed, because search spaces are derived from formulas without it.
 """
@@ -140,12 +141,14 @@ class Formula:
         per_class: from those sums, each of shape (C,), the score of each class; NaN where a class has none.
         weight: from those sums, how much each class weighs in the mean; None: all alike.
         void: "masked": void pixels are left out of every sum. "seen": they stay in, as pixels of no class, unless the
-            conventions mask them.
+            conventions mask them. "unseen": they are left out of every sum and of all pooling, so that they make no
+            edge.
         drops_background: leave class 0 out of the mean where the conventions drop the background.
         absent_in_loss: what a surrogate's mean does with classes absent from the batch, where the conventions leave it
             open.
         drop_background_in_loss: whether a surrogate drops the background, unless its conventions say otherwise. In the
             release BIoU's does, and BF1's does not, though both metrics do.
+        operations: the class of `ops`, if the formula needs more of them than `Ops` has.
         layouts: other ways than "paper" (a curve of two pieces for each operator, shared by its operands) to put curves
             into the operators; the first one named is the default.
 
@@ -163,13 +166,14 @@ class Formula:
     """
 
     name: str
-    sums: Callable[[Any, Any, Ops], Mapping[str, Any]]
+    sums: Callable[[Any, Any, Any], Mapping[str, Any]]
     per_class: Callable[[Sums], Tensor]
     weight: Callable[[Sums], Tensor] | None = None
-    void: Literal["masked", "seen"] = "masked"
+    void: Literal["masked", "seen", "unseen"] = "masked"
     drops_background: bool = False
     absent_in_loss: Absent = "skip"
     drop_background_in_loss: bool = True
+    operations: type[Ops] = Ops
     layouts: Mapping[str, CurveLayout] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Callable[..., Formula], tuple[Any, ...]]:
@@ -179,8 +183,13 @@ class Formula:
 
     @property
     def has_kernel(self) -> bool:
-        """Whether the fast kernels compute this formula: it is one of the six, not a user's replacement of one."""
-        return any(self is one for one in _SIX)
+        """Whether the counts of the six metrics are enough for it: it is built in, not a user's replacement."""
+        return any(self is one for one in (*_SIX, *more.REGIONS))
+
+    @property
+    def built_in(self) -> bool:
+        """Whether it comes with this package: it is not a user's, nor a user's replacement."""
+        return self.has_kernel or any(self is one for one in more.SHAPES)
 
     @property
     def operators(self) -> dict[str, Literal["AND", "OR"]]:
@@ -227,9 +236,9 @@ class Formula:
 
         `valid` is (N, 1, H, W), 1 where the pixel has a label; y is 0 for every class where it has none.
         """
-        mask = self.void == "masked" or conventions.mask_void
-        pool_mask = valid if self.void == "seen" and conventions.mask_void else None
-        maps = self.sums(y_hat, y, Ops(conventions, pool_mask, curves))
+        mask = self.void != "seen" or conventions.mask_void
+        pool_mask = valid if self.void != "masked" and mask else None
+        maps = self.sums(y_hat, y, self.operations(conventions, pool_mask, curves))
         if not (isinstance(maps, Mapping) and maps and all(getattr(x, "shape", 0) == y.shape for x in maps.values())):
             expected = "a name and a map (N, C, H, W) for each sum"
             raise InputError(f"found {type(maps).__name__}", where=f"{self.name}: sums", expected=expected)
@@ -318,6 +327,18 @@ class _Trace(Ops):
     def band(self, y: Any) -> Any:
         return y
 
+    def rim(self, x: Any, width: float) -> Any:
+        return x
+
+    def surface(self, x: Any) -> Any:
+        return x
+
+    def near(self, x: Any, distance: float) -> Any:
+        return x
+
+    def skeleton(self, x: Any, steps: int) -> Any:
+        return x
+
 
 def one_hot(
     labels: Tensor, num_classes: int, ignore_index: int | None = 255, dtype: torch.dtype | None = None
@@ -339,12 +360,16 @@ _NAME = re.compile(r"[^\s:/+*]([^\n\r\0\x1b:/+*]*[^\s:/+*])?")  # as a name may 
 
 
 def register(formula: Formula, *, replace: bool = False) -> Formula:
-    """Make a formula known under its name, wherever a metric name is accepted."""
+    """Make a formula known under its name, wherever a metric name is accepted.
+
+    The paper's six metrics, and those registered before, give way only with `replace`. Those of `autoseg.metrics.more`
+    always do: a formula that somebody wrote before they were here keeps its name.
+    """
     name = getattr(formula, "name", None)
     if not isinstance(formula, Formula) or not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(f"found {name or formula!r}", where="register", expected="a Formula with a plain name")
     key = name.lower()
-    if key in _REGISTRY and not replace:
+    if key in _REGISTRY and not replace and not (_REGISTRY[key].built_in and _REGISTRY[key] not in _SIX):
         raise InputError(
             f"a metric named '{_REGISTRY[key].name}' is registered already", cure="pass replace=True to replace it"
         )
@@ -443,3 +468,5 @@ BF1 = register(  # eq. 6
 
 _SIX = (gAcc, mAcc, mIoU, FWIoU, BIoU, BF1)
 METRICS: tuple[str, ...] = ("mIoU", "FWIoU", "BIoU", "BF1", "mAcc", "gAcc")  # in the order of the paper's tables
+
+from autoseg.metrics import more  # noqa: E402  (needs the names above)

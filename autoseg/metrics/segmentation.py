@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from autoseg.errors import InputError, whole_number
-from autoseg.metrics import formula
+from autoseg.metrics import formula, shapes
 from autoseg.metrics.conventions import Absent, Conventions, named_conventions
 from autoseg.metrics.counts import (
     Counts,
@@ -43,18 +43,21 @@ class SegmentationMetrics(nn.Module):
         tolerance, boundary_radius, drop_background, mask_void, absent: see `autoseg.metrics.conventions.Conventions`.
             The defaults are the settings for PASCAL VOC; `SegmentationMetrics.preset("cityscapes", 19)` has those for
             Cityscapes.
-        metrics: which metrics to compute: names of the six, or of metrics registered with `autoseg.register`. Without
+        metrics: which metrics to compute: names of the six, of the eight in `autoseg.metrics.more` (mDice, mFbeta,
+            mTversky, mMCC, kappa, BoundaryIoU, NSD, clDice), or of metrics registered with `autoseg.register`. Without
             BIoU and BF1 no boundaries are computed.
         class_weights: how much each class weighs in the mean over classes, 0: it is left out. None: all alike.
         per_image: the scores are the means of the images' scores, over the images in which they can be measured.
         volumes: maps are (D, H, W) or (N, D, H, W), with boundaries in three dimensions.
         empty: the score where there is nothing to measure, such as BF1 of maps without a boundary.
         sync: `compute` adds up the counts of all processes, in distributed training.
+        others: conventions of the eight: beta, tversky, band_width, surface_tolerance, spacing, skeleton_steps; see
+            `autoseg.metrics.conventions.Conventions`.
 
     It is an `nn.Module`: counts move with `.to`, and `metrics(pred, target)` counts a batch and returns its own scores.
 
     BIoU here is the paper's (mean IoU inside a band around the target's boundaries), not the "Boundary IoU" of Cheng et
-    al. 2021 (bands of both maps, as wide as 2 % of the diagonal).
+    al. 2021 (bands of both maps, as wide as 2 % of the diagonal), which is `BoundaryIoU`.
 
     >>> import numpy as np
     >>> m = SegmentationMetrics(num_classes=2)
@@ -81,6 +84,7 @@ class SegmentationMetrics(nn.Module):
         volumes: bool = False,
         empty: float = math.nan,
         sync: bool = True,
+        **others: Any,
     ) -> None:
         super().__init__()
         self.num_classes = whole_number(num_classes, "num_classes", least=1)
@@ -94,6 +98,7 @@ class SegmentationMetrics(nn.Module):
             drop_background=drop_background,
             mask_void=mask_void,
             absent=absent or "skip",
+            **others,
         )
         if not isinstance(metrics, Iterable) or isinstance(metrics, str):
             metrics = [metrics]
@@ -125,8 +130,9 @@ class SegmentationMetrics(nn.Module):
         kind = torch.uint8 if self.num_classes < 256 else torch.int32
         nothing = torch.full((1, 1, 1, 1) if self.volumes else (1, 1, 1), self.num_classes, dtype=kind)
         self._places: list[tuple[str, str]] = []
-        for place, zero in self._count(nothing, nothing).items():  # one void pixel: every count is 0
-            self.register_buffer(f"_count{len(self._places)}", zero.to(self._device()), persistent=False)
+        for place, found in self._count(nothing, nothing).items():  # one void pixel: nothing, but perhaps an image
+            zero = torch.zeros_like(found, device=self._device())
+            self.register_buffer(f"_count{len(self._places)}", zero, persistent=False)
             self._places.append(place)
         self._everyones = False
 
@@ -198,7 +204,12 @@ class SegmentationMetrics(nn.Module):
             states = {("", name): value for name, value in counts.items()}
         for f in self._formulas.values():
             if f.name not in kernels:
-                sums = f.count(pred, target, self.num_classes, self.num_classes, self.conventions)
+                fast = shapes.counter(f)
+                sums = (
+                    fast(pred, target, self.num_classes, self.conventions)
+                    if fast
+                    else f.count(pred, target, self.num_classes, self.num_classes, self.conventions)
+                )
                 states |= {(f.name, name): value for name, value in sums.items()}
         return states
 
@@ -310,7 +321,9 @@ class SegmentationMetrics(nn.Module):
         return {name: f.per_class(self._formula_sums(f, states)).cpu().numpy() for name, f in self._formulas.items()}
 
     def _formula_sums(self, f: Formula, states: States) -> Counts:
-        return kernel_sums(f.name, _of(states, "")) if f.name in self._kernels() else _of(states, f.name)
+        if f.name in self._kernels():
+            return kernel_sums(f.name, _of(states, ""), self.conventions)
+        return _of(states, f.name)
 
     def _settings(self) -> dict[str, Any]:
         names: dict[str, Any] = {"num_classes": self.num_classes, "ignore_index": self.ignore_index}

@@ -178,7 +178,8 @@ class Arguments:
     def evaluate(self, run: str) -> str:
         """Return the arguments of `autoseg evaluate`."""
         wanted = self.pipeline.runs[run]
-        return f"{self._window(wanted.retraining)} {self._run_task(wanted)}".lstrip()
+        further = shlex.join(["--metrics", *more]) if (more := self.pipeline.further_metrics(run)) else ""
+        return " ".join(filter(None, [self._window(wanted.retraining), further, self._run_task(wanted)]))
 
     def figure(self, figure: Figure) -> str:
         """Return the arguments of `autoseg figure`."""

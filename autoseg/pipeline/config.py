@@ -18,6 +18,7 @@ from autoseg.data.kinds import OnDisk
 from autoseg.errors import InputError, located, unknown
 from autoseg.files import Part, parse, to_json
 from autoseg.losses.names import check_loss, parse_loss
+from autoseg.metrics.more import MORE
 from autoseg.pipeline.layout import Layout
 from autoseg.pipeline.outputs import Figure, GalleryFigure, Name, Run, Table
 from autoseg.pipeline.sections import Dataset, Proxy, Retraining, SearchPlan, Tuning
@@ -253,6 +254,14 @@ class Pipeline(Part):
     def _all_runs(self) -> Iterator[Run]:
         for output in (*self.tables.values(), *self.figures.values()):
             yield from output.runs
+
+    def further_metrics(self, run: Name) -> list[str]:
+        """Return the metrics beyond the six that outputs show of a run; those of plugins are always scored."""
+        shown: set[str] = set()
+        for output in (*self.tables.values(), *self.figures.values()):
+            if any(run == one.name for one in output.runs):
+                shown.update(output.shown_metrics)
+        return [name for name in MORE if name in shown]
 
     def chunks(self, name: Name, trials: int) -> int:
         """Return the number of jobs for this number of trials of a search."""

@@ -165,6 +165,11 @@ class Table(Part):
         return next((row for row in self.rows if row.loss == wanted), self.rows[0])
 
     @property
+    def shown_metrics(self) -> list[str]:
+        """The metrics that are shown of each run."""
+        return self.metrics
+
+    @property
     def runs(self) -> list[Run]:
         """The runs behind the table, column by column."""
         return [block.run(row, seed) for block in self.columns for row in self.rows for seed in self.seeds]
@@ -190,6 +195,11 @@ class _Figure(Part):
     def shown_table(self) -> Name | None:
         """The table whose hours are shown."""
         return None
+
+    @property
+    def shown_metrics(self) -> list[str]:
+        """The metrics that are shown of each run."""
+        return []
 
 
 class SearchFigure(_Figure):
@@ -270,6 +280,11 @@ class ClassFigure(_RunFigure):
 
     kind: Literal["classes"]
     metric: str = "mIoU"
+
+    @property
+    def shown_metrics(self) -> list[str]:
+        """The metric."""
+        return [self.metric]
 
     @field_validator("metric")
     @classmethod

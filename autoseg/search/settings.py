@@ -28,7 +28,9 @@ class Search(Part):
     """
 
     name: str = Field(default="search", description="name of the search in files and on the dashboard")
-    metric: str = Field(description="the target metric: gAcc mAcc mIoU FWIoU BIoU BF1, or a registered one")
+    metric: str = Field(
+        description="the target metric: gAcc mAcc mIoU FWIoU BIoU BF1, another of docs/losses.md, or a registered one"
+    )
     family: Literal["bezier", "linear"] = Field(default="bezier", description="the family of curves")
     layout: str | None = Field(
         default=None, description="which operands have a curve of their own; null: the default of the metric"

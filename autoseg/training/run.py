@@ -21,6 +21,7 @@ from autoseg.data.source import locate
 from autoseg.errors import InputError
 from autoseg.files import atomic, checksum, fingerprint, to_json, writing
 from autoseg.losses.build import build_loss, loss_content
+from autoseg.metrics import formula
 from autoseg.metrics.formula import METRICS
 from autoseg.progress import bar
 from autoseg.training.arithmetic import decisive_for_scores
@@ -214,6 +215,7 @@ def evaluate(
     part: Literal["val", "hold_out"] = "val",
     window: tuple[int, int] | None = None,
     predictions: str | os.PathLike[str] | None = None,
+    metrics: Sequence[str] = (),
     identity: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> Scores | None:
@@ -229,6 +231,7 @@ def evaluate(
         part: the validation images, or the hold-out.
         window: a sliding window over the resized image; None: whole images.
         predictions: a folder for the predicted label maps as palette PNGs.
+        metrics: further ones, such as NSD; the file has them after the six.
         identity: what the network is beside its weights, see `network_identity`; part of the fingerprint.
         progress: show a bar.
 
@@ -240,8 +243,9 @@ def evaluate(
     ids: list[str] = getattr(opened.split, part)
     if predictions is not None:
         _refuse_originals(Path(predictions), data, ids)
-    scored_by = plugins.metrics()  # also those of plugins: the loss may be searched for one of them
-    metrics = opened.metrics(scored_by)
+    # Also those of plugins: the loss may be searched for one of them.
+    scored_by = list(dict.fromkeys([*plugins.metrics(), *(formula.get(name).name for name in metrics)]))
+    counted = opened.metrics(scored_by)
     colours = [colour for info in data.index.classes for colour in info.color]
     with distributed(device) as (rank, world):
         mine = ids[rank::world]
@@ -254,21 +258,21 @@ def evaluate(
         view = WholeView(scale) if scale else None
         loader = eval_loader(data.read, ids, view, loaders=opened.settings.loaders, rank=rank, world_size=world)
         shown = bar("evaluate" if progress and rank == 0 else None, "image", iterable=loader, total=len(mine))
-        score(network, shown, metrics, device, opened.settings, window=window, seen=save)
+        score(network, shown, counted, device, opened.settings, window=window, seen=save)
         if world > 1:
-            metrics.all_reduce()
+            counted.all_reduce()
         if rank:
             return None
     percent = 100 if is_finite(network) else 0
     found = Scores(
         **about,
-        scores={key: percent * value for key, value in metrics.compute().items()},
+        scores={key: percent * value for key, value in counted.compute().items()},
         per_class={
             key: {
                 c: None if value != value else percent * float(value)
                 for c, value in zip(data.class_names, values, strict=True)
             }
-            for key, values in metrics.per_class().items()
+            for key, values in counted.per_class().items()
         },
         fingerprint=fingerprint(
             {

@@ -1,0 +1,59 @@
+"""The metrics beyond the six in searches, runs, tables and on the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from small_task import arguments, small_task
+
+from autoseg.cli import main
+from autoseg.losses.surrogate import Surrogate
+from autoseg.metrics.formula import METRICS
+from autoseg.metrics.more import MORE
+from autoseg.pipeline.arguments import Arguments
+from autoseg.pipeline.config import Pipeline
+from autoseg.pipeline.layout import Layout
+from autoseg.search.runner import run as run_search
+from autoseg.search.settings import Search
+from autoseg.training.run import evaluate_run, train_run
+from autoseg.training.trial import ProxyObjective
+from tests.pages import ROOT
+
+
+@pytest.mark.parametrize("metric", MORE)
+def test_a_search_on_each_of_them_runs(metric, data, tmp_path):
+    search = Search(metric=metric.lower(), steps=1, trials_per_step=2, conventions={"tolerance": 2})
+    task = small_task(data, iterations=1)
+    chosen = run_search(tmp_path, search, ProxyObjective(task), progress=False)
+    assert Surrogate.load(tmp_path / "surrogate.json").metric == metric == chosen.metric
+    score = json.loads(min(tmp_path.rglob("trial-*.json")).read_text())
+    assert list(score["scores"]) == sorted([*METRICS, metric])
+    assert score["score"] == score["scores"][metric]
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    train_run(small_task(data, iterations=2), "naive:NSD", folder, progress=False)
+    return folder
+
+
+def test_evaluate_scores_further_metrics_after_the_six(run, data, tmp_path):
+    six = evaluate_run(small_task(data), run, tmp_path / "six.json", progress=False)
+    main(["evaluate", str(run), "--out", str(tmp_path / "more.json"), "--metrics", "nsd", "mMCC", *arguments(data)])
+    found = json.loads((tmp_path / "more.json").read_text())
+    assert set(found["scores"]) == {*METRICS, "NSD", "mMCC"}
+    assert {name: found["scores"][name] for name in METRICS} == six.scores
+    assert found["fingerprint"] != six.fingerprint
+
+
+def test_a_table_asks_for_what_it_shows_and_for_nothing_else():
+    config = yaml.safe_load((ROOT / "workflow/config/tiny.yaml").read_text())
+    before = Pipeline.model_validate(config)
+    name = next(iter(before.runs))
+    assert "--metrics" not in Arguments(before, Layout("tiny")).evaluate(name)
+    config["tables"]["main"]["metrics"] = ["mIoU", "nsd", "mDice"]
+    after = Pipeline.model_validate(config)
+    assert "--metrics mDice NSD" in Arguments(after, Layout("tiny")).evaluate(name)
