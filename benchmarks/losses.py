@@ -61,7 +61,8 @@ def candidates(peers: bool = True) -> dict:
     losses["mIoU, linear"] = SurrogateLoss("mIoU", theta=[0.3, -0.5, 1.0, 0.2, 0.1] * 2, family="linear")
     losses["mF2, a user's"] = SurrogateLoss("mF2", theta=[0.3, 0.4, 0.4, 0.3, 0.5, 0.6])
     losses["BF1, paper's layout"] = SurrogateLoss("BF1", layout="paper", theta=[0.3, 0.4, 0.4, 0.3, 0.5, 0.6] * 4)
-    losses |= {name: build_loss(name) for name in ("dpce", "dice", "ssim", "lovasz", "jml", "focal", "tversky")}
+    further = ("dpce", "dice", "ssim", "lovasz", "jml", "dml", "focal", "tversky", "boundary")
+    losses |= {name: build_loss(name) for name in (*further, "naive:NSD", "naive:BoundaryIoU", "naive:clDice")}
     return {"CE": lambda x, y: F.cross_entropy(x, y, ignore_index=255)} | losses | (_peers() if peers else {})
 
 

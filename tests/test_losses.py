@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from autoseg.errors import InputError
 from autoseg.losses.build import WeightedSumLoss, build_loss
 from autoseg.losses.hand_made import CrossEntropyLoss, FocalLoss, TverskyLoss
+from autoseg.losses.kernels import device_labels
 from autoseg.losses.labels import Labels
 from autoseg.losses.names import HAND_MADE, parse_loss
 from autoseg.losses.surrogate_loss import SurrogateLoss
@@ -159,7 +160,7 @@ def test_what_a_rival_cannot_take_is_refused(make, where):
 
 
 @given(
-    st.sampled_from(["jml", "focal", "tversky"]),
+    st.sampled_from(["jml", "dml", "focal", "tversky", "boundary"]),
     st.integers(1, 4),
     st.floats(0, 1e30),
     st.floats(0, 1),
@@ -177,6 +178,47 @@ def test_the_rivals_are_finite_on_any_finite_batch(name, classes, scale, void, s
     assert logits.grad.isfinite().all()
 
 
+def test_dml_is_the_dice_loss_and_with_soft_maps_least_at_the_map_itself():
+    logits, target = batch()
+    assert build_loss("dml")(logits, target).item() == pytest.approx(build_loss("dice")(logits, target).item())
+    soft, loss = (0.5 * logits.detach()).softmax(1), build_loss("dml")
+    assert loss(soft.log(), soft).item() == pytest.approx(0, abs=1e-6)
+    assert loss((0.3 * logits).detach(), soft) > 0.01
+    sharper = soft.log() * 3
+    assert build_loss("dice")(sharper, soft) < build_loss("dice")(soft.log(), soft)  # the Dice loss is not least there
+    assert loss(sharper, soft) > 0.01
+
+
+def test_the_boundary_loss_by_hand():
+    target = torch.tensor([[[0, 1, 1, 1, 0, 255]]])
+    distances = Labels(target).signed_distances(3, 255)[0, :, 0]
+    assert distances[1, :5].tolist() == [1, 0, -1, 0, 1]
+    assert distances[0, :5].tolist() == [0, 1, 2, 1, 0]
+    assert distances[2].abs().sum() == 0  # a class that is not there
+    logits = torch.randn(1, 3, 1, 6, dtype=torch.float64)
+    p = logits.softmax(1)[0, :, 0, :5]
+    expected = (p[1] @ distances[1, :5].double() + p[0] @ distances[0, :5].double()) / 15
+    assert build_loss("boundary")(logits, target).item() == pytest.approx(expected.item())
+    foreground = build_loss("boundary", class_weights=[0, 1, 0])(logits, target).item()
+    assert foreground == pytest.approx((p[1] @ distances[1, :5].double() / 5).item())
+    assert build_loss("boundary")(logits, torch.ones(1, 1, 6).long()) == 0  # no boundary
+
+
+def test_the_boundary_loss_takes_volumes_on_cpu_and_device_alike():
+    target = torch.randint(0, 3, (2, 3, 4, 5), generator=torch.Generator().manual_seed(0))
+    target[0, 0] = 255
+    known = torch.where(target == 255, 3, target)
+    on_device = device_labels.signed_distances(known, 3)
+    torch.testing.assert_close(Labels(target).signed_distances(3, 255), on_device)
+    logits = torch.randn(2, 3, 3, 4, 5, requires_grad=True)
+    value = build_loss("dice + 0.01 * boundary")(logits, target)
+    value.backward()
+    assert logits.grad.isfinite().all()
+    flat = build_loss("boundary")
+    one = flat(logits[:, :, 1:2], target[:, 1:2]).item()
+    assert one == pytest.approx(flat(logits[:, :, 1], target[:, 1]).item(), abs=1e-6)
+
+
 def test_dpce_weighs_boundaries_twice_and_the_farthest_pixel_once():
     labels = torch.zeros(1, 1, 9, dtype=torch.long)
     labels[..., 5:] = 1
@@ -192,7 +234,7 @@ def test_dpce_weighs_boundaries_twice_and_the_farthest_pixel_once():
 
 def test_padding_with_void_changes_no_loss():
     logits, target = batch(void=0)
-    for name in ("ce", "dpce", "dice", "lovasz", "ssim", "jml", "focal", "tversky"):
+    for name in ("ce", "dpce", "dice", "lovasz", "ssim", "jml", "dml", "focal", "tversky", "boundary"):
         loss = build_loss(name)
         whole = loss(logits, target).item()
         for columns in (1, 7, 24):
@@ -348,7 +390,7 @@ def test_a_misspelt_option_is_answered():
 
 SYNCED = (
     *("ce", "wce", "dpce", "ssim", "dice", "naive:FWIoU", "published:BIoU"),
-    *("ce-release", "wce-release", "dice-release", "jml", "focal", "tversky"),
+    *("ce-release", "wce-release", "dice-release", "jml", "dml", "focal", "tversky", "boundary"),
 )
 
 

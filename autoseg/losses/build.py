@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from autoseg.errors import InputError
 from autoseg.losses.batch import Loss
 from autoseg.losses.hand_made import (
+    BoundaryLoss,
     CrossEntropyLoss,
     DiceLoss,
+    DMLLoss,
     DPCELoss,
     FocalLoss,
     JMLLoss,
@@ -98,8 +100,10 @@ _HAND_MADE: Mapping[str, tuple[Callable[..., Loss], dict[str, Any]]] = {
     "dice-squared": (DiceLoss, {"squared": True}),
     "lovasz": (LovaszLoss, {}),
     "jml": (JMLLoss, {}),
+    "dml": (DMLLoss, {}),
     "focal": (FocalLoss, {}),
     "tversky": (TverskyLoss, {}),
+    "boundary": (BoundaryLoss, {}),
     "ce-release": (CrossEntropyLoss, _AS_RELEASED),
     "wce-release": (CrossEntropyLoss, _AS_RELEASED),
     "dpce-release": (DPCELoss, _AS_RELEASED),
@@ -125,11 +129,11 @@ def build_loss(
     """Return a loss by its name, or a sum of losses.
 
     Args:
-        spec: "ce", "wce", "dpce", "ssim", "dice", "dice-squared", "lovasz", "jml", "focal", "tversky"; "ce-release",
-            "wce-release", "dpce-release", "ssim-release" (divided by the number of all pixels, void too) and
-            "dice-release", as the authors' code computes them; "naive:METRIC" (a surrogate without parameters),
-            "published:NAME", "searched:SEARCH", the path of a surrogate.json; or a sum of such, with weights:
-            "published:mIoU + 0.5 * published:BIoU" (spaces around the plus).
+        spec: "ce", "wce", "dpce", "ssim", "dice", "dice-squared", "lovasz", "jml", "dml", "focal", "tversky",
+            "boundary"; "ce-release", "wce-release", "dpce-release", "ssim-release" (divided by the number of all
+            pixels, void too) and "dice-release", as the authors' code computes them; "naive:METRIC" (a surrogate
+            without parameters), "published:NAME", "searched:SEARCH", the path of a surrogate.json; or a sum of such,
+            with weights: "published:mIoU + 0.5 * published:BIoU" (spaces around the plus).
         ignore_index: the label of void pixels, see `autoseg.losses.batch.Loss`.
         class_counts: pixels of each class in the training set, which "wce" and "wce-release" need.
         searched: for "searched:SEARCH", the surrogate.json of each search by its name.

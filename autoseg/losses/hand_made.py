@@ -1,4 +1,4 @@
-"""Hand-made losses: those that the paper compares with, and later rivals (JML, focal, Tversky).
+"""Hand-made losses: those that the paper compares with, and later rivals (JML, DML, focal, Tversky, boundary).
 
 All are multi-class, take (N, C, H, W) logits (C = 1: binary) and (N, H, W) labels, leave void out, and are finite and
 connected to the logits on every batch. Libraries have most of them, but torch's cross entropy is NaN on a batch of
@@ -30,15 +30,17 @@ from autoseg.metrics.targets import check_count
 class _HandMade(Loss):
     """A loss that `of_labels` computes from logits in float32 or float64, and labels in int64, with C for void."""
 
+    takes_volumes = False
+
     def loss(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return the loss; NaN, if it is on a GPU and a label is no class's."""
-        if logits.ndim == 5:
+        if logits.ndim == 5 and not self.takes_volumes:
             raise InputError(
                 "holds volumes", where="logits", expected=f"images, (N, C, H, W), in {type(self).__name__}"
             )
-        classes = logits.shape[1]
-        value = self.of_labels(precise(logits), labels.known(classes, self.ignore_index), labels)
-        return labels.poison(value, classes, self.ignore_index)
+        classes, flat = logits.shape[1], labels.flattened()
+        known = flat.known(classes, self.ignore_index).view(labels.target.shape)
+        return flat.poison(self.of_labels(precise(logits), known, labels), classes, self.ignore_index)
 
     def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
         """Return the loss."""
@@ -171,6 +173,32 @@ class DPCELoss(_PixelLoss):
         return self._mean((pixelwise * near).sum(), valid.sum(), known.numel())
 
 
+class BoundaryLoss(_PixelLoss):
+    """Boundary loss (Kervadec et al. 2019): the mean over pixels and classes of p times the signed distance.
+
+    That is the distance, in pixels, to the nearest pixel of the class, and inside it minus that to the nearest pixel
+    of another class, plus 1; 0 all over an image that has none of the class, or nothing else. Void is neither. The
+    loss falls below 0. Alone it is least where nothing is predicted, so its authors add it to a loss of regions:
+    "dice + 0.01 * boundary".
+    """
+
+    sees_neighbours = True
+    takes_volumes = True
+
+    def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
+        """Return the mean of p_c distance_c."""
+        classes = logits.shape[1]
+        valid = known != classes
+        integrand = logits.softmax(1) * labels.signed_distances(classes, self.ignore_index).to(logits.dtype)
+        integrand = integrand * valid.unsqueeze(1)
+        weights = self.weights_of(classes)
+        if weights is None:
+            return self._mean(integrand.sum(), valid.sum() * classes, known.numel() * classes)
+        weights = weights.to(logits.dtype)
+        total = (integrand.flatten(2).sum((0, 2)) * weights).sum()
+        return self._mean(total, valid.sum() * weights.sum(), known.numel() * classes)
+
+
 class SSIMLoss(_PixelLoss):
     """SSIM (after BASNet): 1 - the structural similarity of probabilities and target, the mean over pixels and classes.
 
@@ -236,6 +264,25 @@ class JMLLoss(FormulaLoss):
     def __init__(self, ignore_index: IgnoreIndex = "auto", **common: Any) -> None:
         super().__init__(_JACCARD, {}, {}, 1, Conventions(absent="skip"), ignore_index, **common)
         self.of_maps = FormulaLoss(_SOFT_JACCARD, {}, {}, 1, Conventions(absent="skip"), ignore_index, **common)
+
+    def of_soft(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of a target of probabilities."""
+        return self.of_maps.of_soft(logits, target)
+
+
+_SOFT_DICE = Formula("SoftDice", _soft_sums, per_class=lambda s: ratio(s["size"] - s["apart"], s["size"]))
+
+
+class DMLLoss(DiceLoss):
+    """Dice metric loss (Wang et al. 2023, "Dice Semimetric Losses"), the mean over classes in the batch.
+
+    1 - (|p| + |y| - |p - y|) / (|p| + |y|), in sums over pixels: with labels this is the Dice loss. With a target of
+    probabilities it is least where both are the same, which the Dice loss is not.
+    """
+
+    def __init__(self, ignore_index: IgnoreIndex = "auto", **common: Any) -> None:
+        super().__init__(ignore_index, **common)
+        self.of_maps = FormulaLoss(_SOFT_DICE, {}, {}, 1, Conventions(absent="skip"), ignore_index, **common)
 
     def of_soft(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss of a target of probabilities."""

@@ -150,6 +150,27 @@ class Labels:
             out[:] = np.clip(1 - distance / greatest, 0, 1) if greatest > 0 else here
         return torch.from_numpy(maps)
 
+    @_once
+    def signed_distances(self, classes: int, void: int | None) -> Tensor:
+        """Return, as (N, C, ...), the distance to the nearest pixel of each class; inside the class 1 - the distance to
+        the nearest pixel of another class. 0 where the image has none of the class, or nothing else but void.
+        """
+        known = self.flattened().known(classes, void).view(self.target.shape)
+        if not self.eager:
+            return device_labels.signed_distances(known, classes)
+        import numpy as np
+        from scipy.ndimage import distance_transform_edt
+
+        maps = np.zeros((len(known), classes, *known.shape[1:]), dtype=np.float32)
+        for out, label in zip(maps, known.numpy(), strict=True):
+            for c in np.unique(label[label != classes]):
+                inside = label == c
+                other = (label != classes) & ~inside
+                if other.any():
+                    away, deep = distance_transform_edt(~inside), distance_transform_edt(~other)
+                    out[c] = np.where(inside, 1 - deep, away)
+        return torch.from_numpy(maps)
+
 
 def _doubtful(target: Tensor) -> Tensor:
     """Return, on the device, whether labels of two classes hold 255 and no 1."""

@@ -16,7 +16,7 @@ TermKind = Literal["hand-made", "naive", "published", "searched", "file"]
 
 HAND_MADE = (
     *("ce", "wce", "dpce", "ssim", "dice", "dice-squared", "lovasz"),
-    *("jml", "focal", "tversky"),
+    *("jml", "dml", "focal", "tversky", "boundary"),
     *("ce-release", "wce-release", "dpce-release", "ssim-release", "dice-release"),
 )
 

@@ -58,8 +58,24 @@ def closeness(labels: Tensor, edge: Tensor, classes: int) -> Tensor:
     return torch.where(greatest > 0, close, edge.to(close.dtype))
 
 
+def signed_distances(labels: Tensor, classes: int) -> Tensor:
+    """Return the distances of `Labels.signed_distances`, (N, C, ...), of labels (N, ...)."""
+    numbers = torch.arange(classes, device=labels.device).view(1, -1, *(1 for _ in labels.shape[1:]))
+    inside = labels.unsqueeze(1) == numbers
+    other = (labels != classes).unsqueeze(1) & ~inside
+    squares = []
+    for there in (inside, other):
+        square = torch.where(there, 0.0, FAR)
+        for axis in range(2, square.ndim):
+            square = nearest(square.transpose(axis, -1)).transpose(axis, -1)
+        squares.append(square)
+    away, deep = squares
+    both = (away < FAR) & (deep < FAR)  # the class, and something else
+    return torch.where(both, torch.where(inside, 1 - deep.sqrt(), away.sqrt()), 0.0)
+
+
 def nearest(square: Tensor) -> Tensor:
-    """Return the least square[j] + (i - j)^2 over j, for each i of the last axis of (N, H, W)."""
+    """Return the least square[j] + (i - j)^2 over j, for each i of the last axis of (N, ..., W)."""
     square = square.contiguous()
     return lower_envelope(square) if has_triton(square) else _lower_envelope(square)
 
