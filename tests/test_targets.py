@@ -256,6 +256,16 @@ def test_a_multilabel_loss_is_the_mean_of_its_channels(name):
     torch.testing.assert_close(compiled(z, target.float()), torch.stack(alone).mean(), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["published:mIoU", "published:BF1", "dice", "dice + ce"])
+@pytest.mark.parametrize("mode", ["binary", "multilabel"])
+def test_a_second_backward_pass_gives_the_same_gradient(name, mode):
+    z, target = batch(1, 2)
+    z.requires_grad_()
+    value = 3 * build_loss(name, mode=mode)(z, target.unsqueeze(1))
+    first = torch.autograd.grad(value, z, retain_graph=True)[0].clone()
+    torch.testing.assert_close(torch.autograd.grad(value, z)[0], first, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("name", ["published:mIoU", "published:BF1", "ce"])
 def test_no_mode_makes_a_gpu_wait(name):
     z, target = batch(1, 2)

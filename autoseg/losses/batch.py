@@ -89,13 +89,7 @@ class Loss(nn.Module):
         logits = check_logits(logits)
         if self.mode == "multilabel":
             channels = label_channels(logits, target.target if isinstance(target, Labels) else target)
-            values = self.of_channels(logits, channels)
-            if self.class_weights is None:
-                value = values.mean()
-            else:
-                weights = check_count(self.class_weights, len(values)).to(values)
-                value = (values * weights).sum() / weights.sum()
-            return self._guard(value, Labels(channels.flatten(0, 1)), 2)
+            return self._guard(self.of_channels(logits, channels), Labels(channels.flatten(0, 1)), 2)
         check_mode(logits, self.mode)
         if is_soft(logits, target):
             return self.of_soft(logits, cast(Tensor, target))
@@ -107,9 +101,18 @@ class Loss(nn.Module):
         return value
 
     def of_channels(self, logits: Tensor, channels: Tensor) -> Tensor:
-        """Return the losses of the channels (C,) of a multilabel batch."""
+        """Return the loss of a multilabel batch: the mean of its channels' losses."""
         parts = zip(logits.split(1, 1), channels.unbind(1), strict=True)
-        return torch.stack([self.of_batch(*check_batch(x, y, self.ignore_index)) for x, y in parts])
+        return self.mean_of_channels(
+            torch.stack([self.of_batch(*check_batch(x, y, self.ignore_index)) for x, y in parts])
+        )
+
+    def mean_of_channels(self, losses: Tensor) -> Tensor:
+        """Return the mean of the losses of the channels (C,), as `class_weights` weigh them."""
+        if self.class_weights is None:
+            return losses.mean()
+        weights = check_count(self.class_weights, len(losses)).to(losses)
+        return (losses * weights).sum() / weights.sum()
 
     def of_batch(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return the loss of what `autoseg.losses.targets.check_batch` returns."""

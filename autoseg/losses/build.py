@@ -61,8 +61,8 @@ class WeightedSumLoss(Loss):
         return torch.stack([weight * loss.of_batch(logits, labels) for weight, loss in self.terms()]).sum()
 
     def of_channels(self, logits: Tensor, channels: Tensor) -> Tensor:
-        """Return the sums of weight x loss of the channels of a multilabel batch."""
-        return torch.stack([weight * loss.of_channels(logits, channels) for weight, loss in self.terms()]).sum(0)
+        """Return the sum of weight x loss of a multilabel batch."""
+        return torch.stack([weight * loss.of_channels(logits, channels) for weight, loss in self.terms()]).sum()
 
     def of_soft(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the sum of weight x loss of a target of probabilities."""

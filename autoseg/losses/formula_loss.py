@@ -98,7 +98,7 @@ class FormulaLoss(Loss):
         return self._loss_of_stats(self._kernel(logits, labels, False).stats).to(logits.dtype)
 
     def of_channels(self, logits: Tensor, channels: Tensor) -> Tensor:
-        """Return the losses of the channels (C,) of a multilabel batch; on a CPU, all by one kernel."""
+        """Return the mean of the losses of the channels of a multilabel batch; on a CPU, all by one kernel."""
         region = self.form is not None and not self.form.in_band and not self.void_seen
         if not region or not len(logits) or not eager_on_cpu(logits) or not eager_on_cpu(channels):
             return super().of_channels(logits, channels)
@@ -106,13 +106,13 @@ class FormulaLoss(Loss):
         flat = channels.reshape(1, len(channels) * channels.shape[1], -1)
         known = label_map(flat, 2, self.ignore_index, "target").view(channels.shape)
         with torch.autocast("cpu", enabled=False):
-            return _ChannelLosses.apply(precise(logits), known, self)
+            return _ChannelLoss.apply(precise(logits), known, self)
 
-    def _losses_of_channels(self, stats: Tensor) -> Tensor:
-        """Return the losses of what a kernel counted for each channel, with autograd, all at once."""
+    def _loss_of_channels(self, stats: Tensor) -> Tensor:
+        """Return the loss of what a kernel counted for each channel, with autograd, all at once."""
         assert self.form is not None
         sums = self._of_all_ranks(self.coefficients @ stats.flatten(1, -2))
-        return torch.vmap(functools.partial(self._loss_of_sums, self.form.names))(sums)
+        return self.mean_of_channels(torch.vmap(functools.partial(self._loss_of_sums, self.form.names))(sums))
 
     def _loss_of_stats(self, stats: Tensor) -> Tensor:
         """Return the loss of what a kernel counted, with autograd."""
@@ -220,45 +220,54 @@ class _KernelLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Labels, owner: FormulaLoss) -> Tensor:
-        kernel = owner._kernel(logits, labels, True)
-        stats = kernel.stats.requires_grad_()
-        with torch.enable_grad():
-            loss = owner._loss_of_stats(stats)
-        if not loss.requires_grad:
-            where = f"{owner.formula.name}: per_class"
-            raise InputError("has no gradient", where=where, expected="arithmetic on the sums, not detached")
-        (by_stats,) = torch.autograd.grad(loss, stats, allow_unused=True, materialize_grads=True)
-        ctx.save_for_backward(kernel.gradient(by_stats))
-        return loss.detach().to(logits.dtype)
+        return _with_gradient(ctx, logits, owner._kernel(logits, labels, True), owner, owner._loss_of_stats)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (by_logits,) = ctx.saved_tensors
-        if gradient == 1:  # as from loss.backward(): no other copy is needed
-            return by_logits, None, None
-        return by_logits * gradient, None, None
+        return _scaled(ctx, gradient), None, None
 
 
-class _ChannelLosses(torch.autograd.Function):
-    """The losses of the channels by their kernel on a CPU; what the gradient needs is kept."""
+class _ChannelLoss(torch.autograd.Function):
+    """The loss of all channels by their kernel on a CPU, with the gradient as in `_KernelLoss`."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, known: Tensor, owner: FormulaLoss) -> Tensor:
-        form = owner.form
-        assert form is not None
-        kernel = SigmoidKernel(logits.detach(), known, form, owner.shapes, ctx.needs_input_grad[0])
-        ctx.stats = kernel.stats.requires_grad_()
-        with torch.enable_grad():
-            ctx.losses = owner._losses_of_channels(ctx.stats)
-        ctx.kernel = kernel
-        return ctx.losses.detach().to(logits.dtype)
+        assert owner.form is not None
+        with_gradient = ctx.needs_input_grad[0]
+        kernel = SigmoidKernel(logits.detach(), known, owner.form, owner.shapes, with_gradient)
+        if not with_gradient:
+            return owner._loss_of_channels(kernel.stats).to(logits.dtype)
+        return _with_gradient(ctx, logits, kernel, owner, owner._loss_of_channels)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (by_stats,) = torch.autograd.grad(ctx.losses, ctx.stats, gradient.double(), retain_graph=True)
-        return ctx.kernel.gradient(by_stats), None, None
+        return _scaled(ctx, gradient), None, None
+
+
+def _with_gradient(
+    ctx: Any,
+    logits: Tensor,
+    kernel: RegionKernel | BoundaryKernel | SigmoidKernel,
+    owner: FormulaLoss,
+    loss_of: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """Return the loss of what a kernel counted, and save its gradient by the logits."""
+    stats = kernel.stats.requires_grad_()
+    with torch.enable_grad():
+        loss = loss_of(stats)
+    if not loss.requires_grad:
+        where = f"{owner.formula.name}: per_class"
+        raise InputError("has no gradient", where=where, expected="arithmetic on the sums, not detached")
+    (by_stats,) = torch.autograd.grad(loss, stats, allow_unused=True, materialize_grads=True)
+    ctx.save_for_backward(kernel.gradient(by_stats))
+    return loss.detach().to(logits.dtype)
+
+
+def _scaled(ctx: Any, gradient: Tensor) -> Tensor:
+    (by_logits,) = ctx.saved_tensors
+    return by_logits if gradient == 1 else by_logits * gradient  # 1 as from loss.backward(): no other copy is needed
 
 
 def _shaped(rows: Tensor, y: Tensor) -> Tensor:

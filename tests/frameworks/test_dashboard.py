@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import autoseg
-from tests.toy_trainings import train
+from toy_trainings import train
 
 pytestmark = pytest.mark.frameworks("optuna-dashboard")
 

@@ -1,13 +1,14 @@
 """A curve on a CPU for probabilities of any distribution, without a choice for each of them.
 
 The numbers of the piece that y is in are blended by masks of 0 and 1, because torch's `where` takes as long as ten
-products. See `tables` for how a piece is evaluated.
+products. See `tables` for how a piece is evaluated. Every pass over memory counts here: a number that is 0 in the first
+piece, as u0 and v0 are, is not blended, but the mask is added as often as it grows.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch import Tensor
 from autoseg.losses.curves import STEEP, Curve
 from autoseg.losses.kernels.tables import table
 
-MAPS = 8  # of memory that `BlendedCurve` takes
+MAPS = 6  # of memory that `BlendedCurve` takes
 
 
 class BlendedCurve:
@@ -29,54 +30,91 @@ class BlendedCurve:
         u0, b, v0, c2, d4 = ([row[k] for row in self.rows] for k in (0, 6, 7, 8, 9))
         if self.lines:
             rise = [piece.c / piece.b for piece in curve.pieces]
-            wanted = [rise, [v - r * u for v, r, u in zip(v0, rise, u0, strict=True)]]
+            blended = [rise, [v - r * u for v, r, u in zip(v0, rise, u0, strict=True)]]
         else:
-            wanted = [u0, b, v0, c2, d4]
-        # For each number: that of the first piece, and by how much it grows at the start of each later one.
-        self.numbers = [
-            (torch.tensor(x[0], dtype=dtype), [after - before for before, after in itertools.pairwise(x)])
-            for x in wanted
-        ]
-        self.least = [torch.tensor(row[5], dtype=dtype) for row in self.rows]
+            blended = [b, c2]
+        self.blended = [(torch.tensor(x[0], dtype=dtype), _growth(x)) for x in blended]
+        self.u0, self.v0, self.d4 = ((x[0], _growth(x)) for x in (u0, v0, d4))
+        # D^2 = least + 4a (y - r). Where little cancels, r is put into the constant, which saves a pass.
+        near = [abs(row[2] * row[4]) <= 30 * row[5] for row in self.rows]
+        self.r = [0.0 if here else row[2] for row, here in zip(self.rows, near, strict=True)]
+        least = [row[5] - row[4] * row[2] * here for row, here in zip(self.rows, near, strict=True)]
+        self.least = [torch.tensor(x, dtype=dtype) for x in least]
+        # Where D is small, rounding can make D^2 negative and s greater than 1; not at r = 0, where y - r is exact.
+        self.delicate = any(row[5] < 2 * STEEP**2 + 1e-6 * abs(row[2] * row[4]) for row in self.rows)
 
     def value_and_slope(self, y: Tensor, work: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Return g(y) and g'(y) for y in [0, 1], in the memory of `work`: MAPS tensors like y."""
-        mask, spare, *picked = work
-        numbers = list(zip(self.numbers, picked, strict=False))
-        root = picked[5]
-        if not self.lines:
-            self._square(0, y, root)
-        for k, start in enumerate(self.starts):
-            torch.ge(y, start, out=mask)
-            for (first, growth), out in numbers:
-                out.add_(mask, alpha=growth[k]) if k else torch.add(first, mask, alpha=growth[k], out=out)
-            if not self.lines:
-                root.lerp_(self._square(k + 1, y, spare), mask)
-        if not self.starts:
-            for (first, _), out in numbers:
-                out.copy_(first)
-        if self.lines:
-            slope, value = picked[:2]
-            value.addcmul_(slope, y)
-        else:
-            value, slope = self._solve(y, root, picked)
+        mask, *others = work
+        value, slope = self._lines(y, mask, *others[:2]) if self.lines else self._curves(y, mask, *others)
         if self.curve.jumps_at_0:
             value.masked_fill_(y <= 0, self.curve.start)
         if self.curve.jumps_at_1:
             value.masked_fill_(y >= 1, self.curve.end)
         return value, slope
 
+    def _lines(self, y: Tensor, mask: Tensor, slope: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        self._blend((slope, value), y, mask)
+        return value.addcmul_(slope, y), slope
+
+    def _curves(
+        self, y: Tensor, mask: Tensor, b: Tensor, c2: Tensor, root: Tensor, half_s: Tensor, rise: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        self._blend((b, c2), y, mask)
+        self._square(0, y, root)
+        for k in self._reached(y, mask):
+            root.lerp_(self._square(k + 1, y, half_s), mask)
+        if self.delicate:
+            root.clamp_(min=STEEP**2)
+        root.sqrt_()
+        x = self._shifted(y, self.u0, -1.0, y, mask, half_s)
+        half_s = torch.div(x, b.add_(root), out=half_s)
+        if self.delicate:
+            half_s.clamp_(max=0.5)
+        d4, growth = self.d4
+        torch.add(c2, half_s, alpha=d4, out=rise)  # 2c + 4d s/2
+        for k in self._reached(y, mask):
+            rise.addcmul_(mask, half_s, value=growth[k])
+        slope = torch.sub(rise, c2, alpha=0.5, out=b).div_(root)
+        value = half_s.mul_(rise)
+        return self._shifted(value, self.v0, 1.0, y, mask, value), slope
+
+    def _reached(self, y: Tensor, mask: Tensor) -> Iterator[int]:
+        """Yield the numbers of the growths; `mask` is then 1 where y has reached the piece after it, else 0."""
+        for k, start in enumerate(self.starts):
+            if len(self.starts) > 1:
+                torch.ge(y, start, out=mask)
+            yield k
+
+    def _blend(self, out: Sequence[Tensor], y: Tensor, mask: Tensor) -> None:
+        """Put each of the blended numbers of the piece that y is in into a tensor, and a start into the mask."""
+        pairs = list(zip(self.blended, out, strict=True))
+        for (first, _), into in pairs:
+            if not self.starts:
+                into.copy_(first)
+        for k, start in enumerate(self.starts):
+            torch.ge(y, start, out=mask)
+            for (first, growth), into in pairs:
+                into.add_(mask, alpha=growth[k]) if k else torch.add(first, mask, alpha=growth[k], out=into)
+
+    def _shifted(
+        self, x: Tensor, number: tuple[float, list[float]], sign: float, y: Tensor, mask: Tensor, out: Tensor
+    ) -> Tensor:
+        """Return x plus or minus a number of the piece that y is in; x itself if the number is 0."""
+        first, growth = number
+        if first:
+            x = torch.add(x, sign * first, out=out)
+        for k in self._reached(y, mask):
+            x = torch.add(x, mask, alpha=sign * growth[k], out=out)
+        return x
+
     def _square(self, piece: int, y: Tensor, out: Tensor) -> Tensor:
         """Return D^2 of a piece, counted from the end where D is the smaller, so that nothing cancels."""
-        r, a4 = self.rows[piece][2], self.rows[piece][4]
+        r = self.r[piece]
         x = torch.sub(y, r, out=out) if r else y
-        return torch.add(self.least[piece], x, alpha=a4, out=out)
+        return torch.add(self.least[piece], x, alpha=self.rows[piece][4], out=out)
 
-    @staticmethod
-    def _solve(y: Tensor, root: Tensor, picked: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        u0, b, v0, c2, d4 = picked[:5]
-        root.clamp_(min=STEEP**2).sqrt_()
-        half_s = torch.sub(y, u0, out=u0).div_(b.add_(root)).clamp_(max=0.5)
-        rise = d4.mul_(half_s)
-        slope = torch.add(rise, c2, alpha=0.5, out=b).div_(root)
-        return v0.addcmul_(half_s, rise.add_(c2)), slope
+
+def _growth(numbers: Sequence[float]) -> list[float]:
+    """Return by how much a number of the pieces grows at the start of each later one."""
+    return [after - before for before, after in itertools.pairwise(numbers)]
