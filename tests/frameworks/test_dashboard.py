@@ -8,9 +8,9 @@ import sys
 from typing import Any
 
 import pytest
+from toy_trainings import train
 
 import autoseg
-from toy_trainings import train
 
 pytestmark = pytest.mark.frameworks("optuna-dashboard")
 
