@@ -217,7 +217,7 @@ def test_void_may_be_any_label_or_none():
         (np.full((4, 4), 0.5), np.zeros((4, 4), int), "pred", "0.5", "integer class labels"),
         (torch.zeros(4, 4, dtype=torch.long), torch.full((4, 4), 1.2), "target", "1.2", "integer class labels"),
         (np.zeros((4, 4), int), np.zeros((4, 5), int), "pred", "(1, 4, 4)", "(1, 4, 5)"),
-        (np.zeros((2, 3, 4, 4), int), np.zeros((2, 4, 4), int), "pred", "(2, 3, 4, 4)", "(H, W)"),
+        (np.zeros((2, 5, 4, 4), int), np.zeros((2, 4, 4), int), "pred", "(2, 5, 4, 4)", "(H, W)"),
         (np.zeros((0, 4), int), np.zeros((0, 4), int), "target", "(0, 4)", "(H, W)"),
         (np.full((4, 4), 3), np.zeros((4, 4), int), "pred", "labels 3", "0..2 or 255 (void)"),
         (np.zeros((4, 4), int), np.full((4, 4), -1), "target", "labels -1", "0..2"),

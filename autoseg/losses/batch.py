@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from autoseg.errors import InputError, unknown
 from autoseg.losses.labels import Labels
-from autoseg.losses.targets import Mode, check_batch, check_logits, check_mode, is_soft, label_channels
+from autoseg.losses.targets import check_batch, check_logits, check_mode, is_soft, label_channels
 from autoseg.metrics.counts import IgnoreIndex, check_ignore_index, check_void_is_no_class
-from autoseg.metrics.targets import check_class_weights, check_count, stripped
+from autoseg.metrics.targets import Mode, check_class_weights, check_count, stripped
 
 
 def ranks(sync: bool, group: Any = None) -> int:

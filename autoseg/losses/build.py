@@ -26,10 +26,10 @@ from autoseg.losses.hand_made import (
 from autoseg.losses.labels import Labels
 from autoseg.losses.names import parse_loss
 from autoseg.losses.surrogate_loss import SurrogateLoss
-from autoseg.losses.targets import Mode
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions
 from autoseg.metrics.counts import IgnoreIndex
+from autoseg.metrics.targets import Mode
 
 
 def _as(loss: Loss) -> dict[str, Any]:
@@ -142,8 +142,8 @@ def build_loss(
         mode, class_weights: see `autoseg.losses.batch.Loss`.
         sync: normalise over the batches of all ranks in distributed training.
         check_labels: check the labels of every batch on a GPU too, see `autoseg.losses.batch.Loss`.
-        changes: of the conventions of "naive:" and "published:", such as tolerance=2, see
-            `autoseg.metrics.conventions.Conventions`. A surrogate.json has its own.
+        changes: of the conventions of "naive:" and "published:", such as tolerance=2 or spacing=(2, 1), see
+            `autoseg.metrics.conventions.Conventions`. A surrogate.json has its own. "dpce" takes the spacing.
 
     >>> build_loss("dice")(torch.zeros(1, 2, 4, 4), torch.zeros(1, 4, 4, dtype=torch.long))
     tensor(0.3333)
@@ -159,7 +159,7 @@ def build_loss(
     terms: list[tuple[float, Loss]] = []
     for term in parse_loss(spec):
         if term.kind == "hand-made":
-            terms.append((term.weight, _hand_made(term.name, class_counts, common)))
+            terms.append((term.weight, _hand_made(term.name, class_counts, changes.get("spacing"), common)))
             continue
         surrogate = term.surrogate(searched)
         own = surrogate.conventions
@@ -172,7 +172,12 @@ def build_loss(
     return terms[0][1] if len(terms) == 1 and terms[0][0] == 1 else WeightedSumLoss(terms)
 
 
-def _hand_made(name: str, class_counts: Sequence[int] | None, common: Mapping[str, Any]) -> Loss:
+def _hand_made(
+    name: str,
+    class_counts: Sequence[int] | None,
+    spacing: Sequence[float] | None,
+    common: Mapping[str, Any],
+) -> Loss:
     if name.startswith("wce") and class_counts is None:
         raise InputError(
             f"the loss '{name}' weighs classes by their frequency", cure="give class_counts, the pixels of each class"
@@ -180,6 +185,8 @@ def _hand_made(name: str, class_counts: Sequence[int] | None, common: Mapping[st
     kind, options = _HAND_MADE[name]
     if name.startswith("wce"):
         options = {**options, "class_counts": class_counts}
+    if kind is DPCELoss:
+        options = {**options, "spacing": spacing}
     return kind(**options, **common)
 
 

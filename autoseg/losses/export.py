@@ -15,7 +15,7 @@ from autoseg.losses.curves import Curve
 from autoseg.losses.show import find_surrogates
 from autoseg.losses.surrogate import Surrogate
 from autoseg.metrics import formula, more
-from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.conventions import Conventions, fitting, reach
 from autoseg.metrics.formula import Formula
 
 IMPORTS = """\
@@ -67,7 +67,7 @@ def as_python(spec: str) -> str:
     own = [getattr(metric, part) for metric in found.values() for part in ("sums", "per_class", "weight")]
     parts: list[Any] = [
         *(curves.Piece, Curve, curves.evaluate_piece, curves.library, curves._affine, curves._constant),
-        *(curves._with_autograd, formula.Ops, formula._max_pool, formula.ratio, Formula),
+        *(curves._with_autograd, fitting, reach, formula.Ops, formula._max_pool, formula.ratio, Formula),
         *dict.fromkeys(part for part in own if part is not None),
     ]
     names = NAMES
@@ -96,7 +96,7 @@ def _shape_functions() -> list[Any]:
     from autoseg.metrics import shapes  # not at the top: it imports torch
 
     return [
-        *(shapes.pixels_wide, shapes.ball, shapes._fitting, shapes._offsets, shapes._bordered, shapes.rim),
+        *(shapes.pixels_wide, shapes.ball, shapes._offsets, shapes._bordered, shapes.rim),
         *(shapes.surface, shapes.near, shapes.skeleton, shapes._filled, shapes._kept, shapes._least, shapes._moved),
     ]
 
@@ -159,7 +159,9 @@ def _literal(value: object, indent: str = "") -> str:
 def _term(weight: float, loss: Surrogate, metric: Formula) -> dict[str, object]:
     conventions = loss.conventions.model_copy(update={"absent": loss.conventions.absent or metric.absent_in_loss})
     weighting = metric.weight.__name__ if metric.weight else None
-    needed = Conventions.model_fields if metric in (*more.REGIONS, *more.SHAPES) else conventions.model_dump()
+    needed: Any = {**conventions.model_dump(), "spacing": None}
+    if metric in (*more.REGIONS, *more.SHAPES):
+        needed = Conventions.model_fields
     chosen = ", ".join(
         f"{name}={getattr(conventions, name)!r}" for name in [*needed, *["distance"] * ("beta" in needed)]
     )

@@ -25,12 +25,12 @@ from autoseg.losses.kernels.device_region import RegionStats
 from autoseg.losses.kernels.region import RegionKernel
 from autoseg.losses.kernels.sigmoid import SigmoidKernel
 from autoseg.losses.kernels.tables import ROW, Shaped, table
-from autoseg.losses.labels import NO_VOID, Labels
+from autoseg.losses.labels import Labels
 from autoseg.metrics import formula as formulas
-from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.conventions import Conventions, reach
 from autoseg.metrics.counts import IgnoreIndex, label_map
 from autoseg.metrics.formula import Formula
-from autoseg.metrics.targets import stripped
+from autoseg.metrics.targets import NO_VOID, stripped
 
 T = TypeVar("T")
 
@@ -66,6 +66,12 @@ class FormulaLoss(Loss):
         super().__init__(ignore_index, **common)
         self.formula, self.conventions = formula, conventions
         self.operands, self.curves = dict(operands), dict(curves)
+        size = set(conventions.spacing or [1.0])
+        self.even = len(size) == 1  # the size of a pixel is the same along all axes, as kernels want it
+        near = {
+            name: reach(getattr(conventions, name), (*size, *size), 2)[0] for name in ("tolerance", "boundary_radius")
+        }
+        self.in_pixels = conventions.replace(**near) if self.even else conventions
         ends = {name: (curve.start, curve.end) for name, curve in curves.items()}
         self.form = linear_form(formula, operands, ends, conventions)
         self.void_seen = formula.void == "seen" and not conventions.mask_void
@@ -87,7 +93,8 @@ class FormulaLoss(Loss):
 
     def loss(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return 1 - the soft metric of a batch."""
-        if logits.ndim == 5 or (self.form is None and not self.boundary):
+        uneven = self.sees_neighbours and not self.even
+        if logits.ndim == 5 or uneven or (self.form is None and not self.boundary):
             return self._formula_loss(precise(logits), labels)
         if not labels.eager:
             stats = self._boundary_stats(logits, labels) if self.boundary else self._region_stats(logits, labels)
@@ -178,7 +185,7 @@ class FormulaLoss(Loss):
 
     def _kernel(self, logits: Tensor, labels: Labels, with_gradient: bool) -> RegionKernel | BoundaryKernel:
         """Return the kernel for a CPU."""
-        classes, void, c = logits.shape[1], self.ignore_index, self.conventions
+        classes, void, c = logits.shape[1], self.ignore_index, self.in_pixels
         logits = logits.detach().contiguous()
         if self.form is None:
             return BoundaryKernel(logits, labels, void, self._pairs(self.curves), c, with_gradient)
@@ -189,7 +196,7 @@ class FormulaLoss(Loss):
 
     def _region_stats(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return the sums of the linear form's terms by the kernel for a GPU, with autograd."""
-        classes, void, c = logits.shape[1], self.ignore_index, self.conventions
+        classes, void, c = logits.shape[1], self.ignore_index, self.in_pixels
         assert self.form is not None
         target = labels.plain()
         if self.form.in_band:
@@ -201,16 +208,17 @@ class FormulaLoss(Loss):
         """Return BF1's sums by the kernels for a GPU, with autograd."""
         classes, void, mask = logits.shape[1], self.ignore_index, self.conventions.mask_void
         known, factor = labels.safe(classes, void)
+        tolerance = self.in_pixels.tolerance
         numbers = {name: k for k, name in enumerate(self.curves)}
         stats = BoundaryStats.apply(
             logits,
             known,
             labels.edges(classes, void, mask),
-            labels.near_bits(classes, void, mask, self.conventions.tolerance),
+            labels.near_bits(classes, void, mask, tolerance),
             known != classes if mask else None,
             self.tables,
             tuple(numbers.get(self.operands[operator][k] or "", -1) for operator, k in CURVES),
-            self.conventions.tolerance,
+            tolerance,
         )
         return stats * factor
 

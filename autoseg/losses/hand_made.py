@@ -21,7 +21,7 @@ from autoseg.losses.curves import Curve, Piece, as_numbers
 from autoseg.losses.formula_loss import FormulaLoss
 from autoseg.losses.kernels.similarity import Dissimilarity
 from autoseg.losses.labels import Labels
-from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.conventions import Conventions, fitting
 from autoseg.metrics.counts import IgnoreIndex
 from autoseg.metrics.formula import Formula, ratio
 from autoseg.metrics.targets import check_count
@@ -157,15 +157,28 @@ class DPCELoss(_PixelLoss):
     """DPCE (Caliva et al. 2019): cross entropy, weighted by 1 + a map that is 1 at class boundaries and falls to 0.
 
     The map is the distance to the nearest boundary of the target, reverted and scaled by its maximum over the image.
+    `spacing` is the size of a pixel, (H, W).
     """
 
     sees_neighbours = True
+
+    def __init__(
+        self,
+        ignore_index: IgnoreIndex = "auto",
+        *,
+        spacing: Sequence[float] | None = None,
+        mean_over: Literal["valid", "all"] = "valid",
+        **common: Any,
+    ) -> None:
+        super().__init__(ignore_index, mean_over=mean_over, **common)
+        known = Conventions().replace(spacing=spacing).spacing
+        self.spacing = None if known is None else fitting(known, 2)
 
     def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
         """Return the mean of (1 + closeness) CE."""
         classes = logits.shape[1]
         pixelwise = F.cross_entropy(logits, known, ignore_index=classes, reduction="none")
-        near = 1 + labels.closeness(classes, self.ignore_index).to(logits.dtype)
+        near = 1 + labels.closeness(classes, self.ignore_index, self.spacing).to(logits.dtype)
         valid = known != classes
         if (weights := self.weights_of(classes)) is not None:
             valid = F.pad(weights.to(logits.dtype), (0, 1))[known]

@@ -17,8 +17,7 @@ from autoseg.losses.kernels import device_labels
 from autoseg.losses.kernels.device import eager_on_cpu
 from autoseg.metrics import counts
 from autoseg.metrics.conventions import Conventions
-
-NO_VOID = -(2**40)  # a number that is no label
+from autoseg.metrics.targets import NO_VOID
 
 Made = TypeVar("Made")
 
@@ -132,20 +131,20 @@ class Labels:
         return [counts.dilate(counts.class_bits(labels, edge, first, classes), tolerance) for first in firsts]
 
     @_once
-    def closeness(self, classes: int, void: int | None) -> Tensor:
+    def closeness(self, classes: int, void: int | None, spacing: tuple[float, ...] | None = None) -> Tensor:
         """Return 1 - distance to the nearest edge / the greatest such distance, per image; 0 without an edge.
 
         Void, with which crops are padded, makes no edge and is left out of the greatest distance.
         """
         edge = self.edges(classes, void, True)
         if not self.eager:
-            return device_labels.closeness(self.safe(classes, void)[0], edge, classes)
+            return device_labels.closeness(self.safe(classes, void)[0], edge, classes, spacing)
         import numpy as np
         from scipy.ndimage import distance_transform_edt
 
         maps = np.zeros(edge.shape)
         for out, here, label in zip(maps, edge.numpy(), self.checked(classes, void).numpy(), strict=True):
-            distance = distance_transform_edt(~here) if here.any() else out
+            distance = distance_transform_edt(~here, sampling=spacing) if here.any() else out
             greatest = distance[label != classes].max(initial=0.0)
             out[:] = np.clip(1 - distance / greatest, 0, 1) if greatest > 0 else here
         return torch.from_numpy(maps)

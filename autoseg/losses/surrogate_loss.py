@@ -10,10 +10,10 @@ from autoseg.errors import InputError
 from autoseg.losses.formula_loss import FormulaLoss
 from autoseg.losses.published import published
 from autoseg.losses.surrogate import Surrogate
-from autoseg.losses.targets import Mode
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Absent
 from autoseg.metrics.counts import IgnoreIndex
+from autoseg.metrics.targets import Mode
 
 
 class SurrogateLoss(FormulaLoss):
@@ -35,7 +35,9 @@ class SurrogateLoss(FormulaLoss):
             for mIoU, BIoU and mAcc, skip for the others).
         ignore_index, mode, class_weights, sync, group, check_labels: see `autoseg.losses.batch.Loss`; with `sync` the
             sums run over all ranks' batches.
-        others: conventions of the metrics in `autoseg.metrics.more`, such as beta or spacing.
+        others: more conventions: `spacing`, the size of a pixel (H, W) or voxel (D, H, W), such as (3, 0.8, 0.8) in
+            millimetres, in whose unit tolerance and boundary_radius are then; and those of the metrics in
+            `autoseg.metrics.more`, such as beta.
 
     `logits` are (N, C, H, W) or (N, C, D, H, W); `target` has labels, one-hot maps, or (of metrics without boundaries)
     probabilities of the classes, see `autoseg.losses.batch.Loss`. Computes in float32 (or float64, if the logits are),

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
 from autoseg.errors import InputError
 from autoseg.losses.kernels.device import eager_on_cpu
-from autoseg.losses.labels import NO_VOID, Labels
-from autoseg.metrics.targets import LABELS, call_that_works, check_whole_numbers, dense, stripped
-
-Mode = Literal["binary", "multiclass", "multilabel"]
+from autoseg.losses.labels import Labels
+from autoseg.metrics.targets import (
+    LABELS,
+    NO_VOID,
+    Mode,
+    call_that_works,
+    check_whole_numbers,
+    dense,
+    labels_of_one_hot,
+    stripped,
+)
 
 
 def check_batch(logits: Tensor, target: Tensor | Labels, ignore_index: int | None) -> tuple[Tensor, Labels]:
     """Check the shape of a target; return logits of two classes or more, and labels on their device."""
     given = target.target if isinstance(target, Labels) else target
     if logits.shape[1] > 1 and getattr(given, "shape", None) == logits.shape:
-        labels = labels_of_one_hot(stripped(given), ignore_index)
+        maps = stripped(given)
+        labels = labels_of_one_hot(maps, ignore_index, look=eager_on_cpu(maps))
     else:
         labels = label_maps(given, (logits.shape[0], *logits.shape[2:]))
     if logits.shape[1] == 1:  # softmax of (0, z) is (1 - p, p) with p = sigmoid(z)
@@ -105,24 +111,3 @@ def is_soft(logits: Tensor, target: Tensor | Labels) -> bool:
         return False
     plain = stripped(target)
     return not eager_on_cpu(plain) or not bool((plain == plain.long()).all())
-
-
-def labels_of_one_hot(maps: Tensor, ignore_index: int | None) -> Tensor:
-    """Return the labels (N, ...) of one-hot maps (N, C, ...); `ignore_index` in a pixel, or no 1, makes it void.
-
-    A pixel with several ones, or without any where there is no void, is refused; on a GPU its label is no class's.
-    """
-    ones = maps == 1
-    counts, zeros = ones.sum(1), (maps == 0).sum(1)
-    labels = torch.where((counts == 1) & (zeros == maps.shape[1] - 1), ones.byte().argmax(1), NO_VOID)
-    if ignore_index is not None:
-        void = (zeros == maps.shape[1]) | (maps == ignore_index).any(1)
-        labels = torch.where(void, ignore_index, labels)
-    if eager_on_cpu(labels) and bool((labels == NO_VOID).any()):
-        raise InputError(
-            "has pixels that are not of one class",
-            where="target",
-            expected="one-hot maps of 0 and 1",
-            cure="for classes that overlap, give mode='multilabel'",
-        )
-    return labels

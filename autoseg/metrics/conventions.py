@@ -74,8 +74,8 @@ class Conventions(Part):
     )
     spacing: tuple[Size, Size] | tuple[Size, Size, Size] | None = Field(
         default=None,
-        description="NSD: the size of a pixel (H, W) or voxel (D, H, W), such as [3, 0.8, 0.8] mm; null: 1 along each "
-        "axis",
+        description="the size of a pixel (H, W) or voxel (D, H, W), such as [3, 0.8, 0.8] mm, in whose unit "
+        "`tolerance`, `boundary_radius` and `surface_tolerance` are then; null: 1 along each axis",
     )
     skeleton_steps: int = Field(
         default=3,
@@ -84,6 +84,19 @@ class Conventions(Part):
         description="clDice: how often a map is eroded to find its skeleton; half the width of the widest object is "
         "enough",
     )
+
+    @field_validator("spacing", mode="before")
+    @classmethod
+    def _sizes(cls, value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            sizes = tuple(float(size) for size in value)
+        except (TypeError, ValueError):
+            sizes = ()
+        if len(sizes) not in (2, 3) or not all(0 < size <= 1e6 for size in sizes):
+            raise InputError(f"found {value}", expected="two or three numbers above 0, (H, W) or (D, H, W)")
+        return sizes
 
     @field_validator("band_width")
     @classmethod
@@ -143,6 +156,22 @@ class LossConventions(Part):
 CONVENTIONS: Mapping[str, Conventions] = MappingProxyType(
     {"voc": Conventions(), "cityscapes": Conventions(drop_background=False)}
 )
+
+
+def fitting(spacing: tuple[float, ...] | None, dims: int) -> tuple[float, ...]:
+    """Return the size of a pixel along each axis; that of a volume's voxels without the depth is that of its slices."""
+    if spacing is None:
+        return (1.0,) * dims
+    return spacing if len(spacing) == dims else (1.0, *spacing) if dims == 3 else spacing[1:]
+
+
+def reach(distance: int, spacing: tuple[float, ...] | None, dims: int) -> tuple[int, ...]:
+    """Return how many pixels along each axis are within a distance.
+
+    >>> reach(5, (3.0, 1.0, 0.5), 3)
+    (1, 5, 10)
+    """
+    return tuple(int(distance / size * (1 + 1e-9)) for size in fitting(spacing, dims))
 
 
 def named_conventions(name: str) -> Conventions:

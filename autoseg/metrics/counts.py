@@ -9,7 +9,7 @@ into one boolean map. A label can be a bit of an integer, so one running OR dila
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from autoseg.errors import InputError, whole_number
 from autoseg.metrics import more
-from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.conventions import Conventions, reach
 from autoseg.metrics.targets import LABELS, check_whole_numbers, dense, stripped
 
 LabelMap = Any  # numpy array, torch tensor, or what numpy turns into one
@@ -138,7 +138,7 @@ def confusion(pred: Tensor, target: Tensor, num_classes: int, band: Tensor) -> t
 
 
 def edges(labels: Tensor, num_classes: int, void: Tensor | None = None) -> Tensor:
-    """Return where a pixel of a class has another label in its 3x3 window, as a boolean map.
+    """Return where a pixel of a class has another label in its 3x3 window (in volumes 3x3x3), as a boolean map.
 
     The border of the image is no edge. A pixel of no class is another label, unless it is in the mask `void`.
     """
@@ -146,7 +146,7 @@ def edges(labels: Tensor, num_classes: int, void: Tensor | None = None) -> Tenso
     if void is not None:  # raises no maximum and lowers no minimum, so it makes no edge
         low = _frame(labels.masked_fill(void, num_classes))
         high = _frame(labels.masked_fill(void, 0))
-    for dim in (-1, -2):
+    for dim in range(-1, -labels.ndim, -1):
         low, high = _window3(torch.minimum, low, dim), _window3(torch.maximum, high, dim)
     edge = (low != high) & differs(labels, num_classes)
     return edge if void is None else edge & ~void
@@ -154,10 +154,12 @@ def edges(labels: Tensor, num_classes: int, void: Tensor | None = None) -> Tenso
 
 def _frame(labels: Tensor) -> Tensor:
     """Repeat the outermost pixels once around the image."""
-    framed = labels.new_empty(len(labels), labels.shape[1] + 2, labels.shape[2] + 2)
-    framed[:, 1:-1, 1:-1] = labels
-    framed[:, 1:-1, 0], framed[:, 1:-1, -1] = labels[:, :, 0], labels[:, :, -1]
-    framed[:, 0], framed[:, -1] = framed[:, 1], framed[:, -2]
+    framed = labels.new_empty(len(labels), *(size + 2 for size in labels.shape[1:]))
+    framed[:, *(slice(1, -1) for _ in labels.shape[1:])] = labels
+    for dim in range(-1, -labels.ndim, -1):
+        size = framed.shape[dim]
+        framed.narrow(dim, 0, 1).copy_(framed.narrow(dim, 1, 1))
+        framed.narrow(dim, size - 1, 1).copy_(framed.narrow(dim, size - 2, 1))
     return framed
 
 
@@ -167,18 +169,22 @@ def _window3(reduce: Any, x: Tensor, dim: int) -> Tensor:
     return reduce(out, x.narrow(dim, 2, size), out=out)
 
 
-def dilate(bits: Tensor, radius: int) -> Tensor:
-    """Return the OR over the square of `radius` around each pixel, by doubling: log2(radius) passes a side."""
-    for dim in (-1, -2):
+def dilate(bits: Tensor, radius: int | Sequence[int]) -> Tensor:
+    """Return the OR over the square of `radius` around each pixel, by doubling: log2(radius) passes a side.
+
+    Several radii are those along the last axes.
+    """
+    radii = [radius, radius] if isinstance(radius, int) else radius
+    for dim, along in zip(range(-1, -len(radii) - 1, -1), reversed(radii), strict=True):
         size = bits.shape[dim]
-        reach = min(radius, size - 1)
-        if reach == 0:
+        near = min(along, size - 1)
+        if near == 0:
             continue
         shape = list(bits.shape)
-        shape[dim] = size + 2 * reach
+        shape[dim] = size + 2 * near
         padded = bits.new_zeros(shape)
-        padded.narrow(dim, reach, size).copy_(bits)
-        bits, covered, window = padded, 1, 2 * reach + 1
+        padded.narrow(dim, near, size).copy_(bits)
+        bits, covered, window = padded, 1, 2 * near + 1
         while covered < window:
             step = min(covered, window - covered)
             rest = bits.shape[dim] - step
@@ -190,15 +196,18 @@ def dilate(bits: Tensor, radius: int) -> Tensor:
 def band(target: Tensor, target_edge: Tensor, conventions: Conventions) -> Tensor:
     """Return, as 0 and 1 (uint8), the band around the target's edges in which BIoU is counted."""
     seeds = target_edge & target.bool() if conventions.drop_background else target_edge
-    return dilate(seeds.view(torch.uint8), conventions.boundary_radius)
+    return dilate(seeds.view(torch.uint8), reach(conventions.boundary_radius, conventions.spacing, target.ndim - 1))
 
 
 def boundary_matches(
-    pred: Tensor, target: Tensor, pred_edge: Tensor, target_edge: Tensor, num_classes: int, tolerance: int
+    pred: Tensor, target: Tensor, pred_edge: Tensor, target_edge: Tensor, num_classes: int, near: Sequence[int]
 ) -> Counts:
-    """Count, per class, the edge pixels of each map and those near an edge of the same class in the other map."""
+    """Count, per class, the edge pixels of each map and those near an edge of the same class in the other map.
+
+    `near` is the tolerance along each axis, in pixels.
+    """
     matched_pred, matched_target = matched_edges(
-        pred, target, pred_edge, target_edge, num_classes, lambda bits: dilate(bits, tolerance)
+        pred, target, pred_edge, target_edge, num_classes, lambda bits: dilate(bits, near)
     )
     # One histogram of both maps' states: 0 no edge, then for each class an unmatched and a matched edge.
     states = 2 * num_classes + 2
@@ -258,7 +267,7 @@ def count(
     bands: bool = True,
     matches: bool = True,
 ) -> Counts:
-    """Count everything the six metrics need from checked label maps (N, H, W); see `SegmentationMetrics.counts`.
+    """Count what the six metrics need from checked label maps, (N, H, W) or (N, D, H, W); see `SegmentationMetrics`.
 
     Without `bands` BIoU's counts are left out, without `matches` BF1's.
     """
@@ -273,9 +282,8 @@ def count(
         if void is not None:
             target_edge = edges(target, num_classes, void)
         pred_edge = edges(pred, num_classes, void)
-        counts |= boundary_matches(
-            pred, target, pred_edge, cast(Tensor, target_edge), num_classes, conventions.tolerance
-        )
+        near = reach(conventions.tolerance, conventions.spacing, target.ndim - 1)
+        counts |= boundary_matches(pred, target, pred_edge, cast(Tensor, target_edge), num_classes, near)
     return counts
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from autoseg.errors import InputError, unknown
-from autoseg.metrics.conventions import Absent, Conventions
+from autoseg.metrics.conventions import Absent, Conventions, reach
 
 if TYPE_CHECKING:
     import torch
@@ -75,14 +75,19 @@ class Ops:
         return self.OR(f"{name}.OR", a, b) - both
 
     def min_pool(self, x: Tensor, radius: int = 1) -> Tensor:
-        """Return the minimum over the square around each pixel; outside the image there are ones."""
+        """Return the minimum over the square around each pixel, in pixels; outside the image there are ones."""
         if self.valid is not None:
             x = x * self.valid + (1 - self.valid)
-        return -_max_pool(-x, radius)
+        return -_max_pool(-x, reach(radius, None, x.ndim - 2))
 
     def max_pool(self, x: Tensor, radius: int) -> Tensor:
-        """Return the maximum over the square around each pixel; outside the image there are zeros."""
-        return _max_pool(x if self.valid is None else x * self.valid, radius)
+        """Return the maximum over the square around each pixel; outside the image there are zeros.
+
+        The radius is in pixels, or in the unit of the conventions' `spacing`.
+        """
+        return _max_pool(
+            x if self.valid is None else x * self.valid, reach(radius, self.conventions.spacing, x.ndim - 2)
+        )
 
     def boundary(self, y: Tensor) -> Tensor:
         """Return BD(y) = y XOR Min-Pooling(y) (eq. 5) of a hard map: each class's inner 3x3 edge."""
@@ -97,13 +102,18 @@ class Ops:
         return self.max_pool(edges.sum(1, keepdim=True).clamp(max=1), self.conventions.boundary_radius)
 
 
-def _max_pool(x: Tensor, radius: int) -> Tensor:
+def _max_pool(x: Tensor, radii: Sequence[int]) -> Tensor:
     import torch.nn.functional as F
 
     # A square wider than the image covers all of it: a smaller one gives the same and needs less padding.
-    reach = tuple(min(radius, max(size - 1, 0)) for size in x.shape[2:])
-    pool = F.max_pool2d if len(reach) == 2 else F.max_pool3d
-    return pool(x, tuple(2 * r + 1 for r in reach), stride=1, padding=reach)
+    around = [min(radius, max(size - 1, 0)) for radius, size in zip(radii, x.shape[2:], strict=True)]
+    if len(around) == 2:
+        return F.max_pool2d(x, tuple(2 * r + 1 for r in around), stride=1, padding=tuple(around))
+    for axis, r in enumerate(around):  # a cube at once would cost its volume
+        if r:
+            padding = tuple(r if k == axis else 0 for k in range(3))
+            x = F.max_pool3d(x, tuple(2 * p + 1 for p in padding), stride=1, padding=padding)
+    return x
 
 
 def ratio(numerator: Tensor, denominator: Tensor, empty: float = math.nan) -> Tensor:
@@ -293,7 +303,12 @@ class Formula:
         return float(self.score(self.count(pred, target, num_classes, ignore_index, conventions), conventions))
 
     def count(
-        self, pred: Tensor, target: Tensor, num_classes: int, ignore_index: int | None, conventions: Conventions
+        self,
+        pred: Tensor,
+        target: Tensor,
+        num_classes: int,
+        ignore_index: int | None,
+        conventions: Conventions,
     ) -> dict[str, Tensor]:
         """Return the formula's sums (float64, exact) of integer label maps (N, H, W)."""
         y_hat, y = (one_hot(labels, num_classes, ignore_index) for labels in (pred, target))

@@ -6,13 +6,13 @@ import copy
 import math
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from autoseg.errors import InputError, whole_number
+from autoseg.errors import InputError, unknown, whole_number
 from autoseg.metrics import formula, shapes
 from autoseg.metrics.conventions import Absent, Conventions, named_conventions
 from autoseg.metrics.counts import (
@@ -27,7 +27,7 @@ from autoseg.metrics.counts import (
     label_map,
 )
 from autoseg.metrics.formula import METRICS, Formula
-from autoseg.metrics.targets import check_class_weights, check_count
+from autoseg.metrics.targets import Mode, check_class_weights, check_count, dense, labels_of_one_hot, stripped
 
 States = dict[tuple[str, str], Tensor]
 """Counts by the name of the formula they are of, "" for those of the six metrics, and their own name."""
@@ -37,7 +37,7 @@ class SegmentationMetrics(nn.Module):
     """Segmentation metrics over a data set, from integer label maps.
 
     Args:
-        num_classes: labels are 0 .. num_classes - 1.
+        num_classes: labels are 0 .. num_classes - 1; in multilabel mode, the number of channels.
         ignore_index: the label of void pixels, which belong to no class in either map; None: there are none; "auto":
             255, but targets of two classes that hold 255 and no 1, and more than 255 classes, are refused.
         tolerance, boundary_radius, drop_background, mask_void, absent: see `autoseg.metrics.conventions.Conventions`.
@@ -46,13 +46,18 @@ class SegmentationMetrics(nn.Module):
         metrics: which metrics to compute: names of the six, of the eight in `autoseg.metrics.more` (mDice, mFbeta,
             mTversky, mMCC, kappa, BoundaryIoU, NSD, clDice), or of metrics registered with `autoseg.register`. Without
             BIoU and BF1 no boundaries are computed.
-        class_weights: how much each class weighs in the mean over classes, 0: it is left out. None: all alike.
+        mode: "binary": labels are 0 and 1, of two classes (`num_classes` may be 1). "multilabel": maps are (N, C, ...)
+            of 0 and 1, each channel is a binary task of its own, and a score is the mean of the channels' scores.
+            "multiclass", or None: one class a pixel.
+        class_weights: how much each class weighs in the mean over classes, in multilabel mode each channel, 0: it is
+            left out. None: all alike.
         per_image: the scores are the means of the images' scores, over the images in which they can be measured.
         volumes: maps are (D, H, W) or (N, D, H, W), with boundaries in three dimensions.
         empty: the score where there is nothing to measure, such as BF1 of maps without a boundary.
         sync: `compute` adds up the counts of all processes, in distributed training.
-        others: conventions of the eight: beta, tversky, band_width, surface_tolerance, spacing, skeleton_steps; see
-            `autoseg.metrics.conventions.Conventions`.
+        others: more conventions: `spacing`, the size of a pixel (H, W) or voxel (D, H, W), such as (3, 0.8, 0.8) in
+            millimetres, in whose unit the tolerance and the radius are then; beta, tversky, band_width,
+            surface_tolerance, skeleton_steps of the eight. See `autoseg.metrics.conventions.Conventions`.
 
     It is an `nn.Module`: counts move with `.to`, and `metrics(pred, target)` counts a batch and returns its own scores.
 
@@ -79,6 +84,7 @@ class SegmentationMetrics(nn.Module):
         mask_void: bool = False,
         absent: Absent | None = "skip",
         metrics: Sequence[str] = METRICS,
+        mode: Mode | None = None,
         class_weights: Sequence[float] | Tensor | None = None,
         per_image: bool = False,
         volumes: bool = False,
@@ -88,10 +94,19 @@ class SegmentationMetrics(nn.Module):
     ) -> None:
         super().__init__()
         self.num_classes = whole_number(num_classes, "num_classes", least=1)
+        if mode is not None and mode not in get_args(Mode):
+            raise unknown("mode", str(mode), get_args(Mode), where="mode")
+        if (mode == "binary" and self.num_classes > 2) or (mode == "multiclass" and self.num_classes == 1):
+            expected = "1 or 2" if mode == "binary" else "2 or more"
+            raise InputError(f"found {num_classes}", where="num_classes", expected=f"{expected} in mode '{mode}'")
+        self.mode = mode
+        if mode == "binary":
+            self.num_classes = 2
+        self._classes = 2 if mode == "multilabel" else self.num_classes  # of a pixel
         self.ignore_index = check_ignore_index(ignore_index)
         self.guarded = isinstance(ignore_index, str)
         if self.guarded:
-            check_void_is_no_class(self.num_classes)
+            check_void_is_no_class(self._classes)
         self.conventions = Conventions().replace(
             tolerance=tolerance,
             boundary_radius=boundary_radius,
@@ -127,8 +142,10 @@ class SegmentationMetrics(nn.Module):
 
     def reset(self) -> None:
         """Forget everything counted so far."""
-        kind = torch.uint8 if self.num_classes < 256 else torch.int32
-        nothing = torch.full((1, 1, 1, 1) if self.volumes else (1, 1, 1), self.num_classes, dtype=kind)
+        kind = torch.uint8 if self._classes < 256 else torch.int32
+        channels = [self.num_classes] if self.mode == "multilabel" else []
+        shape = (1, *channels, *(1 for _ in range(3 if self.volumes else 2)))
+        nothing = torch.full(shape, self._classes, dtype=kind)
         self._places: list[tuple[str, str]] = []
         for place, found in self._count(nothing, nothing).items():  # one void pixel: nothing, but perhaps an image
             zero = torch.zeros_like(found, device=self._device())
@@ -155,6 +172,8 @@ class SegmentationMetrics(nn.Module):
     def update(self, pred: LabelMap, target: LabelMap) -> None:
         """Count a pair of label maps, (H, W) or (N, H, W), numpy or torch, on any device.
 
+        They may have a channel, (N, 1, H, W), or be one-hot, (N, C, H, W). In multilabel mode both are (N, C, H, W).
+
         Raises:
             InputError: (a ValueError) on wrong shapes, types or labels; the counts are then as they were.
         """
@@ -167,16 +186,31 @@ class SegmentationMetrics(nn.Module):
         return self._scores(states)
 
     def _checked(self, pred: LabelMap, target: LabelMap) -> tuple[Tensor, Tensor]:
-        dims = 3 if self.volumes else 2
-        target = label_map(target, self.num_classes, self.ignore_index, "target", dims)
-        if self.guarded and self.num_classes == 2:
+        target = self._labels(target, "target")
+        if self.guarded and self._classes == 2:
             check_void_is_no_foreground(target)
-        pred = label_map(pred, self.num_classes, self.ignore_index, "pred", dims)
+        pred = self._labels(pred, "pred")
         if pred.shape != target.shape:
             raise InputError(
                 f"has shape {tuple(pred.shape)}", where="pred", expected=f"the target's shape, {tuple(target.shape)}"
             )
         return pred, target.to(pred.device)
+
+    def _labels(self, maps: LabelMap, what: str) -> Tensor:
+        """Return checked labels: (N, H, W), in multilabel mode (N, C, H, W), with a D before the H in volumes."""
+        dims = 3 if self.volumes else 2
+        shape = tuple(getattr(maps, "shape", ()))
+        channels = len(shape) == dims + 2 and shape[1] == self.num_classes
+        if self.mode == "multilabel":
+            if not channels:
+                expected = f"(N, {self.num_classes}, {'D, H, W' if self.volumes else 'H, W'}) in mode 'multilabel'"
+                raise InputError(f"has shape {shape}", where=what, expected=expected)
+            flat = maps.reshape(shape[0] * shape[1], *shape[2:])
+            return label_map(flat, 2, self.ignore_index, what, dims).view(shape)
+        if channels and self.num_classes > 1:
+            void = self.ignore_index if what == "target" else None  # a prediction of no class is most likely a mistake
+            maps = labels_of_one_hot(dense(stripped(torch.as_tensor(maps)), what), void, what)
+        return label_map(maps, self.num_classes, self.ignore_index, what, dims)
 
     def _count(self, pred: Tensor, target: Tensor) -> States:
         """Return the counts of checked label maps: by "" and the name of a count, or by the name of a formula."""
@@ -187,28 +221,33 @@ class SegmentationMetrics(nn.Module):
         chunks = [(pred, target)] if whole else zip(pred.split(1), target.split(1), strict=True)
         states: States = {}
         for one_pred, one_target in chunks:
-            new = self._count_chunk(one_pred, one_target)
+            new = self._count_channels(one_pred, one_target)
             if self.per_image:
                 new |= self._image_scores(new)
             for place, value in new.items():
                 states[place] = states[place] + value if place in states else value
         return states
 
+    def _count_channels(self, pred: Tensor, target: Tensor) -> States:
+        if self.mode != "multilabel":
+            return self._count_chunk(pred, target)
+        each = [self._count_chunk(*channel) for channel in zip(pred.unbind(1), target.unbind(1), strict=True)]
+        return {place: torch.stack([states[place] for states in each]) for place in each[0]}
+
     def _count_chunk(self, pred: Tensor, target: Tensor) -> States:
         kernels = self._kernels()
         states: States = {}
         if kernels:
-            flat_pred, flat_target = (x.flatten(1, 2) if self.volumes else x for x in (pred, target))
-            bands, matches = "BIoU" in kernels, "BF1" in kernels
-            counts = count(flat_pred, flat_target, self.num_classes, self.conventions, bands=bands, matches=matches)
+            parts = {"bands": "BIoU" in kernels, "matches": "BF1" in kernels}
+            counts = count(pred, target, self._classes, self.conventions, **parts)
             states = {("", name): value for name, value in counts.items()}
         for f in self._formulas.values():
             if f.name not in kernels:
                 fast = shapes.counter(f)
                 sums = (
-                    fast(pred, target, self.num_classes, self.conventions)
+                    fast(pred, target, self._classes, self.conventions)
                     if fast
-                    else f.count(pred, target, self.num_classes, self.num_classes, self.conventions)
+                    else f.count(pred, target, self._classes, self._classes, self.conventions)
                 )
                 states |= {(f.name, name): value for name, value in sums.items()}
         return states
@@ -224,8 +263,7 @@ class SegmentationMetrics(nn.Module):
         self._everyones = False
 
     def _kernels(self) -> set[str]:
-        there = {name for name, f in self._formulas.items() if f.has_kernel}
-        return there - {"BIoU", "BF1"} if self.volumes else there  # their kernels know two dimensions
+        return {name for name, f in self._formulas.items() if f.has_kernel}
 
     def __repr__(self) -> str:
         return f"SegmentationMetrics({', '.join(f'{key}={value!r}' for key, value in self._settings().items())})"
@@ -308,29 +346,45 @@ class SegmentationMetrics(nn.Module):
         return {name: float(self._score(f, states, self.empty)) for name, f in self._formulas.items()}
 
     def _score(self, f: Formula, states: States, empty: float) -> Tensor:
-        sums = self._formula_sums(f, states)
-        weights = None if self.class_weights is None else self.class_weights.to(next(iter(sums.values())).device)
-        return f.score(sums, self.conventions, None, weights, empty)
+        each = self._formula_sums(f, states)
+        device = next(iter(each[0].values())).device
+        weights = None if self.class_weights is None else self.class_weights.to(device)
+        if self.mode != "multilabel":
+            return f.score(each[0], self.conventions, None, weights, empty)
+        scores = torch.stack([f.score(sums, self.conventions, None, None, math.nan) for sums in each])
+        weights = torch.ones_like(scores) if weights is None else weights
+        measured = weights.masked_fill(scores.isnan(), 0.0)
+        return formula.ratio((measured * scores.nan_to_num(0.0)).sum(), measured.sum(), empty)
 
     def per_class(self) -> dict[str, np.ndarray]:
         """Return each metric's score of each class, over all images; NaN where a class cannot be measured.
 
-        FWIoU's are the IoU of each class and gAcc's its accuracy, before they are weighted by frequency.
+        FWIoU's are the IoU of each class and gAcc's its accuracy, before they are weighted by frequency. In multilabel
+        mode the scores are (C, 2): of each channel's background and foreground.
         """
         states = self._known()
-        return {name: f.per_class(self._formula_sums(f, states)).cpu().numpy() for name, f in self._formulas.items()}
+        scores = {}
+        for name, f in self._formulas.items():
+            each = torch.stack([f.per_class(sums) for sums in self._formula_sums(f, states)])
+            scores[name] = (each if self.mode == "multilabel" else each[0]).cpu().numpy()
+        return scores
 
-    def _formula_sums(self, f: Formula, states: States) -> Counts:
-        if f.name in self._kernels():
-            return kernel_sums(f.name, _of(states, ""), self.conventions)
-        return _of(states, f.name)
+    def _formula_sums(self, f: Formula, states: States) -> list[Counts]:
+        """Return the sums of a formula: of each channel in multilabel mode, else of one."""
+        owner = "" if f.name in self._kernels() else f.name
+        counts = {name: value for name, value in _of(states, owner).items() if name not in ("image_scores", "images")}
+        channels = [counts]
+        if self.mode == "multilabel":
+            channels = [{name: value[c] for name, value in counts.items()} for c in range(self.num_classes)]
+        return channels if owner else [kernel_sums(f.name, counts, self.conventions) for counts in channels]
 
     def _settings(self) -> dict[str, Any]:
         names: dict[str, Any] = {"num_classes": self.num_classes, "ignore_index": self.ignore_index}
         names["metrics"] = tuple(self._formulas)
         if self.class_weights is not None:
             names["class_weights"] = self.class_weights.tolist()
-        chosen = {name: True for name in ("per_image", "volumes") if getattr(self, name)}
+        given = {name: getattr(self, name) for name in ("mode", "per_image", "volumes")}
+        chosen = {name: value for name, value in given.items() if value}
         return names | chosen | self.conventions.model_dump()
 
 

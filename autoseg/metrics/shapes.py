@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from autoseg.metrics import more
-from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.conventions import Conventions, fitting
 from autoseg.metrics.counts import BITS, Counts, class_bits, differs, matched_edges, smallest_type
 from autoseg.metrics.formula import Formula
 
@@ -37,7 +37,7 @@ def ball(distance: float, spacing: tuple[float, ...] | None, sizes: tuple[int, .
     >>> ball(1.5, None, (9, 9))
     {(-1,): 1, (0,): 1, (1,): 1}
     """
-    spacing = _fitting(spacing, len(sizes))
+    spacing = fitting(spacing, len(sizes))
     rows: dict[tuple[int, ...], int] = {}
     limit = distance**2 * (1 + 1e-9)
     for offset in _offsets(distance, spacing[:-1], sizes[:-1]):
@@ -45,13 +45,6 @@ def ball(distance: float, spacing: tuple[float, ...] | None, sizes: tuple[int, .
         if rest >= 0:
             rows[offset] = min(int(math.sqrt(rest) / spacing[-1]), sizes[-1] - 1)
     return rows
-
-
-def _fitting(spacing: tuple[float, ...] | None, dims: int) -> tuple[float, ...]:
-    """Return the size of a pixel along each axis; that of a volume's voxels without the depth is that of its slices."""
-    if spacing is None:
-        return (1.0,) * dims
-    return spacing if len(spacing) == dims else (1.0, *spacing) if dims == 3 else spacing[1:]
 
 
 def _offsets(distance: float, spacing: Sequence[float], sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:

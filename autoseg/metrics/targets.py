@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,10 @@ from torch import Tensor, nn
 from autoseg.errors import InputError
 
 LABELS = "integer class labels"
+NO_VOID = -(2**40)  # a number that is no label
+
+Mode = Literal["binary", "multiclass", "multilabel"]
+"""What the channels of a prediction are: see `autoseg.losses.batch.Loss`."""
 
 
 def stripped(x: Tensor) -> Tensor:
@@ -34,8 +39,30 @@ def check_whole_numbers(floats: Tensor, labels: Tensor, where: str) -> None:
     """Refuse floats that are not the whole numbers `labels`."""
     if not bool((floats == labels).all()):
         found = floats[floats != labels].flatten()[0].item()
-        cure = f"give `{where}.argmax(1)` of scores or one-hot maps, `{where} > 0.5` of binary probabilities"
+        cure = f"give `{where}.argmax(1)` of scores, `{where} > 0` of binary logits, `{where} > 0.5` of probabilities"
         raise InputError(f"holds {found:g}, no whole number", where=where, expected=LABELS, cure=cure)
+
+
+def labels_of_one_hot(maps: Tensor, ignore_index: int | None, where: str = "target", look: bool = True) -> Tensor:
+    """Return the labels (N, ...) of one-hot maps (N, C, ...); `ignore_index` in a pixel, or no 1, makes it void.
+
+    A pixel with several ones, or without any where there is no void, is refused; if values may not be looked at, its
+    label is no class's.
+    """
+    ones = maps == 1
+    counts, zeros = ones.sum(1), (maps == 0).sum(1)
+    labels = torch.where((counts == 1) & (zeros == maps.shape[1] - 1), ones.byte().argmax(1), NO_VOID)
+    if ignore_index is not None:
+        void = (zeros == maps.shape[1]) | (maps == ignore_index).any(1)
+        labels = torch.where(void, ignore_index, labels)
+    if look and bool((labels == NO_VOID).any()):
+        raise InputError(
+            "has pixels that are not of one class",
+            where=where,
+            expected="labels, or one-hot maps of 0 and 1",
+            cure=f"give `{where}.argmax(1)` of scores; for classes that overlap, give mode='multilabel'",
+        )
+    return labels
 
 
 def check_class_weights(weights: Sequence[float] | Tensor, where: str = "class_weights") -> Tensor:

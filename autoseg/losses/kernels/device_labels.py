@@ -47,12 +47,13 @@ def near_bits(labels: Tensor, edge: Tensor, classes: int, tolerance: int) -> Ten
     return dilate(here.int() << (labels % BITS).int(), tolerance)
 
 
-def closeness(labels: Tensor, edge: Tensor, classes: int) -> Tensor:
+def closeness(labels: Tensor, edge: Tensor, classes: int, spacing: tuple[float, ...] | None = None) -> Tensor:
     """Return 1 - distance to the nearest edge / the greatest such distance but void's, per image; 0 without an edge."""
     square = torch.where(edge, 0.0, FAR)
-    for _ in range(2):  # along rows, then along columns
-        square = nearest(square).transpose(1, 2)
-    distance = torch.where(square < FAR, square.sqrt(), 0.0)
+    height, width = spacing or (1.0, 1.0)
+    for apart in (width, height):  # along rows, then along columns
+        square = (nearest(square / apart**2) * apart**2 if apart != 1 else nearest(square)).transpose(1, 2)
+    distance = torch.where(square < FAR / 2, square.sqrt(), 0.0)
     greatest = torch.where(labels != classes, distance, 0.0).amax((1, 2), keepdim=True)
     close = (1 - distance / greatest.clamp(min=1e-6)).clamp(0, 1)
     return torch.where(greatest > 0, close, edge.to(close.dtype))
