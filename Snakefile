@@ -46,6 +46,7 @@ localrules:
 
 SPLITS = [PATHS.split(dataset) for dataset in P.datasets]
 SURROGATES = [PATHS.surrogate(search) for search in P.searches]
+TIMINGS = [PATHS.timing(search) for search, plan in P.searches.items() if plan.hours]
 SCORES = [PATHS.scores(run) for run in P.runs]
 TABLES = [PATHS.table(table, ".md") for table in P.tables]
 FIGURES = [PATHS.figure(figure, ".svg") for figure in P.figures]
@@ -59,6 +60,7 @@ rule all:
         FIGURES,
         # Tables need these anyway; named here, a deleted one is missed and made again.
         SURROGATES,
+        TIMINGS,
         SCORES,
 
 
@@ -70,6 +72,7 @@ rule prepare:
 rule searches:
     input:
         SURROGATES,
+        TIMINGS,
 
 
 rule runs:

@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 
 from autoseg.errors import InputError
+from autoseg.pipeline.expansion import load_pipeline
 from autoseg.search.budget import planned, steps_that_fit, total_seconds
 from autoseg.search.folder import Folder
 from autoseg.search.runner import run
 from autoseg.search.settings import Search
+from autoseg.search.steps import ask
+from autoseg.search.times import Timing
+from tests.pipeline_runs import changed, content, snakemake, with_config
+from tests.refusals import refused
 
 OPEN = Search(metric="mIoU", preset="recommended", rescore=1)
 
@@ -67,3 +72,68 @@ def test_hours_are_a_positive_number(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         run(tmp_path, OPEN, "tests.toy_objectives:near", hours=0)
     assert error.value.where == "hours"
+
+
+# -------------------------------------------------------------------------------------------------------- the pipeline
+
+TIMED = Path("results/tiny/searches/mIoU/timing.json")
+
+
+def of_hours(hours: float, **search: object) -> dict:
+    config = content("tiny")
+    del config["searches"]["mAcc"], config["tables"]["proxies"], config["figures"]
+    config["tables"]["main"]["rows"] = ["searched:mIoU"]
+    own = {"metric": "mIoU", "preset": "recommended", "rescore": 1, **search}
+    config["searches"]["mIoU"] |= {"hours": hours, "trials_per_job": 4, "search": own}
+    return config
+
+
+def test_a_pipelines_search_of_some_hours_is_planned_once_a_trial_is_timed(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_pipeline(of_hours(1.0), "config").untimed == ["mIoU"]
+    Timing(first=50, later=10, device="cpu").save(TIMED)
+    pipeline = load_pipeline(of_hours(1.0), "config")
+    assert pipeline.untimed == []
+    plan = pipeline.search("mIoU")
+    assert total_seconds(plan, 20.0, 1) == pytest.approx(3600, rel=0.15)  # 50, 10, 10 and 10 s in each job
+    more = load_pipeline(of_hours(2.0, trials_per_step=plan.trials_per_step), "config").search("mIoU")
+    assert more.total_steps > 1.7 * plan.total_steps
+    ask(plan, []).save(TIMED.parent / "step-001/proposals.json")
+    begun = load_pipeline(of_hours(0.5), "config").search("mIoU")
+    assert begun.trials_per_step == plan.trials_per_step
+    assert begun.total_steps < plan.total_steps
+    TIMED.write_text("torn")
+    assert load_pipeline(of_hours(1.0), "config").untimed == ["mIoU"]
+
+
+def test_hours_that_say_nothing_or_too_little_are_refused(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="nothing to plan"):
+        load_pipeline(of_hours(1.0, steps=2, trials_per_step=4), "config")
+    with pytest.raises(ValueError, match="greater than 0"):
+        load_pipeline(changed(of_hours(1.0), "searches", "mIoU", "hours", 0), "config")
+    Timing(first=100, later=100, device="cpu").save(TIMED)
+    with refused(where="config: searches.mIoU: hours"):
+        load_pipeline(of_hours(0.1), "config")
+
+
+def test_one_command_times_a_trial_says_the_plan_and_searches(tmp_path: Path) -> None:
+    config = with_config(tmp_path, of_hours(0.001, steps=1))
+    done = snakemake(tmp_path, "searches", *config)
+    assert done.returncode == 0, done.stdout
+    assert "a trial is timed first" in done.stdout
+    said = done.stdout.index("search 'mIoU': 1 steps of ")
+    assert said < done.stdout.index("rule trials:")
+    folder = tmp_path / TIMED.parent
+    found = Folder(folder).proposals(1)
+    seconds = Timing.load(tmp_path / TIMED).seconds(4)
+    wanted = planned(OPEN.model_copy(update={"steps": 1}), 3.6, seconds)
+    assert len(found.trials) == wanted.trials_per_step
+    assert f"1 steps of {wanted.trials_per_step} trials" in done.stdout[said:]
+    answer = (folder / "surrogate.json").read_bytes()
+    again = snakemake(tmp_path, "searches", *config)
+    assert "Nothing to be done" in again.stdout, again.stdout
+    (tmp_path / TIMED).write_text("torn")  # it is measured again, and the steps keep their trials
+    assert snakemake(tmp_path, "searches", *config).returncode == 0
+    assert Timing.load(tmp_path / TIMED).device == "cpu"
+    assert (folder / "surrogate.json").read_bytes() == answer

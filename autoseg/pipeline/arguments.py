@@ -135,6 +135,14 @@ class Arguments:
     def trials(self) -> dict[str, dict[str, str | None]]:
         """The arguments of the trials of a search, by its name, and what stands behind the names in them."""
         found: dict[str, dict[str, str | None]] = {}
+        for name, content in self.timing.items():
+            found[name] = {**content, "arguments": f"{shlex.quote(self.layout.search(name))} {content['arguments']}"}
+        return found
+
+    @cached_property
+    def timing(self) -> dict[str, dict[str, str | None]]:
+        """The task of the trials of a search, by its name, and what stands behind the names in it."""
+        found: dict[str, dict[str, str | None]] = {}
         for name, plan in self.pipeline.searches.items():
             proxy, settings = self.pipeline.proxies[plan.proxy], self.pipeline.proxy_training(name)
             task = self._task(plan.dataset, proxy, settings, self.pipeline.search(name).conventions)
@@ -144,10 +152,7 @@ class Arguments:
                 task += f" {in_loss}"
             if (seed := self.pipeline.hold_out_seed(name)) is not None:
                 task += f" {flags({'split': self.layout.split(plan.dataset, seed)})}"
-            found[name] = {
-                "arguments": f"{shlex.quote(self.layout.search(name))} {task}",
-                "weights": content_of(proxy),
-            }
+            found[name] = {"arguments": task, "weights": content_of(proxy)}
         return found
 
     def tuned(self, tuning: str) -> str:

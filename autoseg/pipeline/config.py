@@ -19,11 +19,14 @@ from autoseg.errors import InputError, located, unknown
 from autoseg.files import Part, parse, to_json
 from autoseg.losses.names import check_loss, parse_loss
 from autoseg.metrics.more import MORE
-from autoseg.pipeline.layout import Layout
+from autoseg.pipeline.layout import Layout, step_name
 from autoseg.pipeline.outputs import Figure, GalleryFigure, Name, Run, Table
 from autoseg.pipeline.sections import Dataset, Proxy, Retraining, SearchPlan, Tuning
+from autoseg.search.budget import planned
+from autoseg.search.records import Proposals
 from autoseg.search.settings import Search
 from autoseg.search.space import search_space
+from autoseg.search.times import Timing
 from autoseg.training.settings import Training
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -195,8 +198,33 @@ class Pipeline(Part):
             if (prior := given.get("prior")) is not None:
                 own["prior"] = Layout.named(self.name).search(prior)
             content = {**self._preset_settings(given), **given, **own}
-            found[name] = parse(Search, content, f"searches.{name}.search")
+            search = parse(Search, content, f"searches.{name}.search")
+            if plan.hours is not None and (seconds := self.seconds_of_trial(name)) is not None:
+                size = search.trials_per_step or self._trials_in_first_step(name)
+                with located(f"searches.{name}"):
+                    search = planned(search.model_copy(update={"trials_per_step": size}), 3600 * plan.hours, seconds)
+            found[name] = search
         return found
+
+    def seconds_of_trial(self, name: Name) -> float | None:
+        """Return the seconds of a trial as they were measured for a search of some hours; None: not yet."""
+        try:
+            return Timing.load(Layout.named(self.name).timing(name)).seconds(self.searches[name].trials_per_job)
+        except InputError:  # missing or damaged: it is measured again
+            return None
+
+    def _trials_in_first_step(self, name: Name) -> int | None:
+        """Return the trials of a step of a search that was begun: given more hours, or timed again, it keeps them."""
+        try:
+            first = Layout.named(self.name).proposals(name, step_name(1))
+            return Proposals.load(first).search.trials_per_step
+        except InputError:
+            return None
+
+    @property
+    def untimed(self) -> list[Name]:
+        """The searches of some hours whose steps and trials are not known yet, as no trial was timed."""
+        return [name for name, plan in self.searches.items() if plan.hours and self.seconds_of_trial(name) is None]
 
     def _preset_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the preset says of a search: its PPO2, as many trials for other samplers, and BF1's curves."""

@@ -70,6 +70,10 @@ class Layout:
         """Return the file that is there once one of a step's jobs has scored its trials."""
         return f"{self.search(search)}/{step}/chunk-{chunk}-of-{parts}.json"
 
+    def timing(self, search: str) -> str:
+        """Return the seconds of a trial, which a search of some hours is planned by."""
+        return f"{self.search(search)}/timing.json"
+
     def surrogate(self, search: str) -> str:
         """Return the surrogate that a search selects."""
         return f"{self.search(search)}/surrogate.json"

@@ -19,6 +19,7 @@ from autoseg.pipeline.config import Pipeline
 from autoseg.pipeline.layout import Layout
 from autoseg.pipeline.outputs import GalleryFigure
 from autoseg.pipeline.sections import Proxy, Retraining
+from autoseg.search.budget import described
 from autoseg.search.folder import Folder
 from autoseg.search.space import changes
 from autoseg.training.names import kind_of
@@ -84,7 +85,8 @@ def _try_network(where: str, asked: list[str]) -> None:
 def searches_begun_anew(pipeline: Pipeline, layout: Layout) -> list[str]:
     """Return a remark on each search whose settings differ from those in the results: it begins again, which costs."""
     remarks = []
-    for name in pipeline.searches:
+    untimed = pipeline.untimed
+    for name in (name for name in pipeline.searches if name not in untimed):
         folder = Folder(layout.search(name))
         if not (folder.step(1) / "proposals.json").exists():
             continue
@@ -100,6 +102,14 @@ def searches_begun_anew(pipeline: Pipeline, layout: Layout) -> list[str]:
                 "step 1, and only trials with the same parameters keep their scores."
             )
     return remarks
+
+
+def plan_in_words(pipeline: Pipeline, name: str) -> str:
+    """Return what a search of some hours will do, or that this is not known yet."""
+    seconds = pipeline.seconds_of_trial(name)
+    if seconds is None:
+        return f"search '{name}': a trial is timed first; its steps and trials follow from that."
+    return f"search '{name}': {described(pipeline.search(name), seconds)} of one device."
 
 
 def check_place(out: str | os.PathLike[str]) -> None:

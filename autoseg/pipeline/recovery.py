@@ -26,6 +26,7 @@ from autoseg.pipeline.config import Pipeline
 from autoseg.pipeline.inputs import Inputs
 from autoseg.pipeline.layout import Layout, step_name
 from autoseg.search.records import ChunkScores, Proposals
+from autoseg.search.times import Timing
 from autoseg.training.rates import TunedRates
 from autoseg.training.scores import WEIGHTS_FILE
 
@@ -95,6 +96,7 @@ def _in_data(layout: Layout, dataset: str) -> Iterator[Damage]:
 
 def _in_search(pipeline: Pipeline, layout: Layout, inputs: Inputs, search: str) -> Iterator[Damage]:
     """Yield the damage in the first damaged step of a search; the jobs of all later steps run again."""
+    yield from _unreadable(layout.timing(search), Timing.load)
     plan = pipeline.search(search)
     steps = [step_name(step) for step in range(1, plan.total_steps + 1)] + ["rescore"] * bool(plan.rescore)
     done = [[layout.proposals(search, step), *inputs.step(search, step)] for step in steps]

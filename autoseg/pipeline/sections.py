@@ -145,6 +145,12 @@ class SearchPlan(Part):
     trials_per_job: Annotated[int, Fillable()] = Field(
         default=4, ge=1, description="trials that one job trains, one after the other"
     )
+    hours: Annotated[float | None, Fillable()] = Field(
+        default=None,
+        gt=0,
+        description="hours of one device that its trials may take: a trial is timed first, and the steps and trials "
+        "that its settings leave open follow; null: they are the settings'",
+    )
     search: SomeSearch = Field(description="metric, steps, trials_per_step, ...")
     values: dict[str, list[Any]] = Field(
         default={}, alias="for", description="write this search once for every combination; {name} is the value"
@@ -154,6 +160,9 @@ class SearchPlan(Part):
     def _called_by_its_key(self) -> SearchPlan:
         if "name" in self.search.model_fields_set:
             raise InputError("the name of a search is its key", where="search.name", cure="leave it out")
+        if self.hours is not None and {"steps", "trials_per_step"} <= self.search.model_fields_set:
+            what = "steps and trials_per_step are given, so there is nothing to plan"
+            raise InputError(what, where="hours", cure="leave one of the three out")
         return self
 
 

@@ -34,6 +34,18 @@ def steps_that_fit(search: Search, done: int, left: float, seconds: float, worke
     return done + max(0, round(left / (seconds * waves(search.settings.trials_per_step, workers))))
 
 
+def described(plan: Search, seconds: float, workers: int = 1) -> str:
+    """Return a plan in words.
+
+    >>> described(Search(metric="mIoU", steps=6, trials_per_step=30), 20)
+    '6 steps of 30 trials (180 trainings of 20 s, 1 at once) and at most 0 rescored answers: 1 h'
+    """
+    size, hours = plan.settings.trials_per_step, total_seconds(plan, seconds, workers) / 3600
+    trainings = f"{plan.total_steps * size} trainings of {seconds:.3g} s, {workers} at once"
+    answers = f"at most {plan.most_rescored} rescored answers"
+    return f"{plan.total_steps} steps of {size} trials ({trainings}) and {answers}: {hours:.3g} h"
+
+
 def planned(search: Search, budget: float, seconds: float, workers: int = 1) -> Search:
     """Return the search with the steps and trials that fill a budget of seconds best.
 

@@ -30,7 +30,7 @@ from autoseg.files import fingerprint, writing
 from autoseg.losses.surrogate import Surrogate
 from autoseg.plugins import import_callable
 from autoseg.progress import bar
-from autoseg.search.budget import planned, steps_that_fit, total_seconds, waves
+from autoseg.search.budget import described, planned, steps_that_fit, waves
 from autoseg.search.early import Look, Watch
 from autoseg.search.folder import Folder
 from autoseg.search.journal import write_journal
@@ -282,18 +282,23 @@ def _plan(
     else:
         seconds = max(pool.map(_seconds, [objective] * workers, [start] * workers))
     plan = planned(search, budget - (time.perf_counter() - began), seconds, workers)
-    took = total_seconds(plan, seconds, workers) + time.perf_counter() - began
-    trials = plan.total_steps * plan.settings.trials_per_step
-    _log.warning(
-        f"The plan: {plan.total_steps} steps of {plan.settings.trials_per_step} trials ({trials} trainings of "
-        f"{seconds:.3g} s, {workers} at once) and at most {plan.most_rescored} rescored answers: {took / 3600:.3g} h."
-    )
+    _log.warning(f"The plan: {described(plan, seconds, workers)}.")
     return plan
+
+
+def time_trial(search: Search, objective: Objective) -> tuple[float, float]:
+    """Return how long the first trial of a process takes, which loads much, and how long each later one does."""
+    start = surrogate(search, search_space(search).initial, f"{search.name}: how long a trial takes")
+    return _once(objective, start), _once(objective, start)
 
 
 def _seconds(objective: Objective, start: Surrogate) -> float:
     """Return how long a trial takes in a worker that has loaded all it needs."""
-    objective(start, 0)
+    _once(objective, start)
+    return _once(objective, start)
+
+
+def _once(objective: Objective, start: Surrogate) -> float:
     began = time.perf_counter()
     objective(start, 0)
     return max(time.perf_counter() - began, 1e-6)

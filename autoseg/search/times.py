@@ -32,6 +32,21 @@ def write_time(step: str | os.PathLike[str], number: int, seconds: float, device
     time.save(Path(step) / f"time-{number}.json")
 
 
+class Timing(Document):
+    """`timing.json`: the seconds of a trial, measured before a search of some hours; its plan follows from them."""
+
+    SCHEMA: ClassVar[str] = "autoseg/timing/1"
+    CURE: ClassVar[str] = "delete it, and have a trial timed again"
+
+    first: float = Field(gt=0, description="seconds of the first trial of a process, which loads much")
+    later: float = Field(gt=0, description="seconds of each later one")
+    device: str = Field(description="cpu, or the GPU's name")
+
+    def seconds(self, trials_per_job: int) -> float:
+        """Return the seconds of a trial on average, in jobs of so many."""
+        return (self.first + (trials_per_job - 1) * self.later) / trials_per_job
+
+
 @dataclass(frozen=True)
 class SearchTime:
     """The time of all scored trials of a search together; `untimed` of them have no time file, `ended` ended early."""

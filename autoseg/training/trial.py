@@ -45,6 +45,11 @@ class ProxyTask(OpenTask):
         self.cache = self.data.cache(cache_short_side(self.settings.short_side))
         self.progress = progress  # show a bar for each trial
 
+    @property
+    def device_name(self) -> str:
+        """The name of the GPU, or cpu."""
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+
     @cached_property
     def trained(self) -> Network | Foreign:
         """The network that all trials train, each from the initial weights."""
@@ -109,7 +114,7 @@ class ProxyTask(OpenTask):
         loss = SurrogateLoss(proposal, ignore_index=self.data.ignore_index, has_background=self.has_background)
         looks = self._looks(proposal.metric, watch) if watch else None
         outcome = self.train(self.in_groups(loss), proposal.source if self.progress else None, looks)
-        device = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        device = self.device_name
         if outcome.ended:
             return {"score": math.nan, "device": device}
         scores = self.score(dict.fromkeys([*METRICS, proposal.metric]))

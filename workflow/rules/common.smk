@@ -13,7 +13,7 @@ from autoseg.pipeline.arguments import Arguments, as_argument, content_of
 from autoseg.pipeline.expansion import load_pipeline
 from autoseg.pipeline.inputs import Inputs
 from autoseg.pipeline.layout import Layout
-from autoseg.pipeline.preflight import check_before_start, check_place, searches_begun_anew
+from autoseg.pipeline.preflight import check_before_start, check_place, plan_in_words, searches_begun_anew
 from autoseg.pipeline.recovery import recover
 from autoseg.pipeline.resume import refuse_second
 from autoseg.plugins import hand_on
@@ -31,6 +31,7 @@ except InputError as error:
 
 INPUTS = Inputs(P, PATHS)
 ARGUMENTS = Arguments(P, PATHS)
+SECONDS = {name: P.seconds_of_trial(name) for name, plan in P.searches.items() if plan.hours}
 ENV = "../../envs/autoseg.yaml"
 GPU = 0 if P.device == "cpu" else 1
 WHOLE_GPU = GPU * P.trials_per_gpu  # in shares, of which a trial takes one
@@ -45,7 +46,8 @@ def look_at_results(dry_run):
     except InputError as error:
         sys.exit(f"autoseg: {error}")
     remove = not dry_run and not private.is_locked(PATHS.folder)
-    for remark in (*recover(P, PATHS, remove=remove), *searches_begun_anew(P, PATHS)):
+    plans = (plan_in_words(P, name) for name in SECONDS)
+    for remark in (*recover(P, PATHS, remove=remove), *searches_begun_anew(P, PATHS), *plans):
         print(f"autoseg: {remark}", file=sys.stderr)
 
 
@@ -82,7 +84,7 @@ onstart:
             P,
             PATHS,
             wanted("prepare_dataset", "dataset"),
-            wanted("trials", "search"),
+            wanted("trials", "search") | wanted("time_trial", "search"),
             wanted("train", "run"),
             wanted("figure", "figure"),
             wanted("tune", "tuning"),
@@ -91,6 +93,20 @@ onstart:
         sys.exit(f"autoseg: {error}")
     check_cluster()
     note_start()
+
+
+def timed(search):
+    """Wait for the time of a trial where the steps of a search, or of the one it starts from, follow from it."""
+    global P, INPUTS, ARGUMENTS
+    for name in filter(None, (search, P.prior(search))):
+        if P.searches[name].hours is None:
+            continue
+        checkpoints.time_trial.get(search=name)  # raises what has Snakemake look again, unless the time is there
+        if P.seconds_of_trial(name) != SECONDS[name]:
+            P = load_pipeline(dict(config), "the config")
+            INPUTS, ARGUMENTS, SECONDS[name] = Inputs(P, PATHS), Arguments(P, PATHS), P.seconds_of_trial(name)
+            print(f"autoseg: {plan_in_words(P, name)}", file=sys.stderr)
+    return True
 
 
 def known(function):

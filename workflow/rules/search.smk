@@ -1,12 +1,42 @@
 # Searches: ask(t) -> trials(t, chunk) -> ask(t + 1) -> ... -> rescore -> select. The numbers of steps, trials and chunks
-# are known beforehand, so the whole DAG is, too. A search's settings are arguments of its commands, and proposals.json
+# are known beforehand, so the whole DAG is, too; those of a search of some `hours` are known once a trial was timed. A search's settings are arguments of its commands, and proposals.json
 # holds those that its trials need: as a file of their own, a change of one setting would run every step again.
 # `exec`: see train.smk.
 
 
+checkpoint time_trial:
+    input:
+        lambda w: INPUTS.trials[w.search],
+    output:
+        PATHS.timing("{search}"),
+    log:
+        PATHS.log("searches/{search}/timing"),
+    benchmark:
+        PATHS.benchmark("searches/{search}/timing")
+    conda:
+        ENV
+    threads: P.threads
+    resources:
+        gpu=GPU,
+        gpu_shares=GPU,
+        cpus_per_task=P.threads + P.loaders,
+        runtime=lambda w, attempt: 240 * attempt,
+        mem_mb=lambda w, attempt: 16000 * attempt,
+    params:
+        task=lambda w: ARGUMENTS.timing[w.search],
+        # With `input` as an argument they are no reason to time a trial again.
+        settings=lambda w, input: ARGUMENTS.search[w.search],
+        hours=lambda w, input: P.searches[w.search].hours,
+        size=lambda w, input: P.searches[w.search].trials_per_job,
+        machine=lambda w, input: ARGUMENTS.machine_of_trials,
+    shell:
+        "exec autoseg plan --settings {params.settings:q} --hours {params.hours} "
+        "--trials-per-job {params.size} --out {output:q} {params.task[arguments]} {params.machine} > {log:q} 2>&1"
+
+
 rule ask:
     input:
-        lambda w: INPUTS.ask(w.search, int(w.step)),
+        lambda w: timed(w.search) and INPUTS.ask(w.search, int(w.step)),
     output:
         PATHS.proposals("{search}", "step-{step}"),
     log:
@@ -61,7 +91,7 @@ rule trials:
 
 rule rescore:
     input:
-        lambda w: INPUTS.rescore(w.search),
+        lambda w: timed(w.search) and INPUTS.rescore(w.search),
     output:
         PATHS.proposals("{search}", "rescore"),
     log:
@@ -81,7 +111,7 @@ rule rescore:
 
 rule select:
     input:
-        lambda w: INPUTS.select(w.search),
+        lambda w: timed(w.search) and INPUTS.select(w.search),
     output:
         PATHS.surrogate("{search}"),
     log:
