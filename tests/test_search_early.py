@@ -78,7 +78,19 @@ def test_scores_that_say_nothing_of_the_end_end_hardly_a_trial() -> None:
     found = looks(
         Early(at=[0.5], good=0.25, lost=0), [Seen({"0.5": a}, b) for a, b in zip(partial, final, strict=True)]
     )
-    assert np.mean([found[0].ends(p) for p in rng.random(1000)]) < 0.1
+    assert found[0].bar is None
+    assert not any(found[0].ends(p) for p in rng.random(1000))
+
+
+def test_whether_scores_tell_is_judged_before_trials_are_chosen_by_them() -> None:
+    rng = np.random.default_rng(2)
+    rule = Early(at=[0.5], good=0.25, lost=0)
+    first = [Seen({"0.5": f + rng.normal(0, 0.1)}, f) for f in rng.random(32)]
+    among_good = [Seen({"0.5": p}, f) for p, f in rng.uniform(0.8, 1, (64, 2))]  # here they tell nothing
+    assert looks(rule, [*first, Seen({"0.5": 0.0}, 0.1, ended="0.5"), *among_good])[0].bar is not None
+    assert looks(rule, [*among_good, *first])[0].bar is not None
+    assert looks(rule, among_good)[0].bar is None
+    assert looks(rule, [Seen({"0.5": 0.5}, n) for n in range(16)])[0].bar is None  # all alike
 
 
 def test_nothing_is_ended_before_enough_is_known() -> None:

@@ -22,6 +22,9 @@ from autoseg.search.ppo2 import Array
 FEWEST_GOOD = 4
 """At least so many earlier trials count as good: fewer would say too little of where good trials begin."""
 
+TELLS = 0.5
+"""The least rank correlation of scores on the way with final ones: below it a look ends no trial."""
+
 
 class Early(Part):
     """When a trial is ended early."""
@@ -46,7 +49,7 @@ class Early(Part):
         return value
 
 
-RULES: dict[str, Early | None] = {"off": None, "mild": Early()}
+RULES: dict[str, Early | None] = {"off": None, "mild": Early(), "firm": Early(good=0.1, lost=0.25)}
 
 
 class Look(Part):
@@ -127,7 +130,7 @@ def _look(early: Early, at: float, seen: Sequence[Seen]) -> Look:
     known = [trial for trial in seen if empty.name in trial.partial]
     whole = [(trial.partial[empty.name], trial.final) for trial in known if not trial.ended]
     count = max(math.ceil(early.good * len(known)), FEWEST_GOOD)
-    if len(whole) < max(2 * FEWEST_GOOD, count):
+    if len(whole) < max(2 * FEWEST_GOOD, count) or _told(empty.name, seen) < TELLS:
         return empty
     partial, final = np.array(whole).T
     good = partial[np.argsort(-final, kind="stable")[:count]]
@@ -135,6 +138,25 @@ def _look(early: Early, at: float, seen: Sequence[Seen]) -> Look:
     found = empty.model_copy(update={"bar": bar, **_rising(partial, final)})
     errors = final - np.interp(partial, found.partial, found.expected)
     return found.model_copy(update={"doubt": float(np.sqrt(np.mean(errors**2)))})
+
+
+def _told(name: str, seen: Sequence[Seen]) -> float:
+    """Return the rank correlation of scores on the way with final ones, of the trials before the first that was ended.
+
+    Those after it are a choice: among good trials alone, scores on the way say less than among all.
+    """
+    first = next((k for k, trial in enumerate(seen) if trial.ended), len(seen))
+    both = np.array([(trial.partial[name], trial.final) for trial in seen[:first] if name in trial.partial]).T
+    if both.size == 0 or (both.min(axis=1) == both.max(axis=1)).any():
+        return 0.0
+    return float(np.corrcoef([_ranks(values) for values in both])[0, 1])
+
+
+def _ranks(values: Array) -> Array:
+    """Return the rank of each value; equal values share the mean of theirs."""
+    below = (values[:, None] > values).sum(axis=1)
+    same = (values[:, None] == values).sum(axis=1)
+    return below + (same - 1) / 2
 
 
 def _rising(x: Array, y: Array) -> dict[str, Any]:
