@@ -74,7 +74,7 @@ format: venv  ## rewrite the sources in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: bench-metrics bench-losses bench-data bench-search bench-search-answers bench-train bench-shrinking bench-synthetic bench-dag bench-demo bench-report  ## all benchmarks; each rewrites its section of benchmarks/README.md
+bench: bench-metrics bench-losses bench-data bench-search bench-search-answers bench-search-replayed bench-train bench-shrinking bench-synthetic bench-dag bench-demo bench-report  ## all benchmarks; each rewrites its section of benchmarks/README.md
 
 bench-metrics: venv  ## the six metrics against plain torch and a bare confusion matrix
 	$(BIN)/python -m benchmarks.metrics
@@ -90,6 +90,9 @@ bench-search: venv  ## PPO2 against random, TPE, CMA-ES and GP: regret of the an
 
 bench-search-answers: venv  ## the model's answer and the preset recommended, also on landscapes that are not quadratic (half an hour)
 	$(BIN)/python -m benchmarks.search_answers
+
+bench-search-replayed: venv  ## searches of recorded real trials: presets, early rejection, means over seeds (minutes)
+	$(BIN)/python -m benchmarks.search_replayed
 
 bench-train: venv  ## a whole step of a proxy trial against the bare network; scoring, memory (minutes)
 	$(BIN)/python -m benchmarks.train
