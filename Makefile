@@ -109,6 +109,9 @@ bench-dag: venv  ## planning the paper, and what Snakemake adds to a job
 bench-demo: venv  ## the demo with three seeds: does a searched loss win on its own metric? (15 minutes)
 	$(BIN)/python -m benchmarks.demo
 
+bench-real: venv  ## searched losses against all rivals on photographs of pets, where the data are: PETS=DIR WEIGHTS=FILE (an hour or two)
+	PETS="$(PETS)" WEIGHTS="$(WEIGHTS)" $(BIN)/python -m benchmarks.real
+
 bench-slurm: venv  ## a search of 640 cheap trials through a SLURM cluster on this machine (as root; about a quarter of an hour; not in `bench`)
 	$(BIN)/python tests/slurm/cluster.py run $(BIN)/python -m benchmarks.slurm
 

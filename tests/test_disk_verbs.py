@@ -63,7 +63,7 @@ INSIDE = {
     "evaluate in its folder": (["evaluate", "RUN", "--quiet", *TASK], "RUN"),
 }
 WRITES_NOTHING = {"plan", "doctor"}
-WRITES_WHAT_SNAKEMAKE_WRITES = {"resume"}
+WRITES_WHAT_SNAKEMAKE_WRITES = {"resume", "auto"}
 WRITES_WHAT_IT_FETCHES = {"fetch"}  # tests/data/test_data_fetch.py has a server for it
 
 

@@ -129,6 +129,13 @@ ELSEWHERE = {
     "make demo": "minutes; tests/test_pipeline.py runs the same DAG with less training, `make bench-demo` this one",
     "make test": "runs this",
     "make resume": "tests/test_cluster_notes.py and tests/slurm run `autoseg resume`, which it calls",
+    "autoseg auto my_images --metric mIoU --hours 1": "an hour; tests/test_auto.py runs smaller ones",
+    "autoseg auto my_images --metric BF1+mIoU --hours 4 --network smp:FPN/mobilenet_v2 --weights encoder.safetensors": (
+        "hours; tests/test_auto.py runs smaller ones"
+    ),
+    "autoseg auto my_images --profile slurm --jobs 8": "tests/slurm runs the profile, tests/test_auto.py the rest",
+    "autoseg fetch pets --root data/pets": "no network; tests/data/test_data_fetch.py has a server",
+    "autoseg auto data/pets --hours 1": "an hour; tests/test_auto.py runs smaller ones",
     "make venv": "whoever runs this has done it",
     "git clone ... autoseg": "no network",
     "cd autoseg": "after the clone",
@@ -190,7 +197,7 @@ def test_the_readmes_commands_on_own_images_and_with_an_own_network_run(tmp_path
     make_images(tmp_path / "my_images", 8)
     (own,) = [block for block in blocks(ROOT / "README.md") if block.file == "my_networks.py"]
     (tmp_path / own.file).write_text(own.text)
-    text = smaller("\n".join(block.text for block in of("sh", "README.md")[1:3]))
+    text = smaller("\n".join(block.text for block in of("sh", "README.md")[2:4]))
     done = subprocess.run(
         ["sh", "-e", "-c", text], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False
     )
@@ -213,7 +220,7 @@ def test_the_commands_on_losses_and_tables_run_in_a_project(page, tmp_path, monk
 
 def test_the_readmes_project_is_written_where_it_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    init, cd, *_ = commands(of("sh", "README.md")[3].text)
+    init, cd, *_ = commands(of("sh", "README.md")[4].text)
     assert main(shlex.split(init)[1:]) == 0
     assert (tmp_path / cd.removeprefix("cd ") / "slurm" / "config.yaml").exists()
 

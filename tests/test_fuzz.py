@@ -408,6 +408,7 @@ def commands(made: Path) -> dict[str, list[str]]:
         "plan": ["plan", "--config", "FUZZ"],
         "doctor": ["doctor", "data", "FUZZ"],
         "resume": ["resume", "--name", "FUZZ"],
+        "auto": ["auto", str(made / "search/FUZZ"), "--metric", "FUZZ", "--hours", "FUZZ", "--out", "FUZZ"],
         "fetch": ["fetch", "FUZZ", "--root", "FUZZ", "--from", "FUZZ"],
         "init": ["init", search + "/search.json/FUZZ"],
     }

@@ -22,7 +22,7 @@ from autoseg.plugins import VARIABLE, load_plugin
 VERBS: tuple[str, ...] = (
     *("prepare", "split", "ask", "trials", "rescore", "select", "search", "tune"),
     *("weights", "train", "evaluate", "table", "figure", "report", "loss"),
-    *("plan", "doctor", "resume", "init", "fetch"),
+    *("plan", "doctor", "resume", "init", "auto", "fetch"),
 )
 
 PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h: the same command can be tried again

@@ -27,6 +27,7 @@ from autoseg.report.score_files import ReadScores
 from autoseg.report.searches import SearchSoFar, diverged_trials, gathered, percent, search_so_far
 from autoseg.report.tables import FilledTable
 from autoseg.report.templates import count, duration, render
+from autoseg.report.verdict import verdicts
 from autoseg.search.times import SearchTime, search_time
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def write_report(
         planned_searches=len(searches),
         finished=sum(one.answer is not None for one in searches.values()),
         trials=sum(len(step.scores) for one in searches.values() for step in one.steps),
+        verdicts=verdicts(results),
         warnings=list(dict.fromkeys(warnings)),
         tables=tables,
         figures=figures,

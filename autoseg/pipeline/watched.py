@@ -1,0 +1,163 @@
+"""Run the pipeline of one config under a single line of progress: what is done, and the time that is left."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from autoseg.errors import InputError
+from autoseg.pipeline import project, resume
+from autoseg.pipeline.config import Pipeline
+from autoseg.pipeline.layout import Layout
+
+LOG = Path("snakemake.log")
+_EVERY = 1.0  # seconds between two looks at the results
+_LINES = 60.0  # seconds between two lines of a log
+_TRUSTED = 20.0  # seconds of work after which the time that is left follows the work, not the plan
+_LAST_LINES = 6
+
+
+@dataclass(frozen=True)
+class Work:
+    """Files of one kind that the run makes: what is said of them, how many, where, and the seconds of each."""
+
+    what: str
+    count: int
+    folder: Path
+    pattern: str
+    seconds: float
+
+    def done(self) -> int:
+        """Return how many are there."""
+        return min(sum(1 for _ in self.folder.rglob(self.pattern)), self.count) if self.folder.is_dir() else 0
+
+
+def work(pipeline: Pipeline, seconds: Mapping[str, float]) -> list[Work]:
+    """Return all work of a pipeline; `seconds`: of a `step` of training, a job's `start`, an `image` scored."""
+    layout = Layout.named(pipeline.name)
+    step, start = seconds.get("step", 0.1), seconds.get("start", 5.0)
+    found = []
+    for name in pipeline.searches:
+        search, training = pipeline.search(name), pipeline.proxy_training(name)
+        count = search.total_steps * search.settings.trials_per_step + search.most_rescored
+        place = Path(layout.search(name))
+        found.append(Work(f"search for {search.metric}", count, place, "trial-*.json", step * training.iterations))
+    for name, tuning in pipeline.tunings.items():
+        each = step * pipeline.tuning_training(name).iterations
+        found.append(Work(f"tuning of {tuning.loss}", tuning.trials, Path(layout.tuning(name)), "trial-*.json", each))
+    runs = pipeline.runs.values()
+    if runs:
+        longest = max(pipeline.run_training(run.retraining, run.seed).iterations for run in runs)
+        place = Path(layout.runs)
+        found.append(Work("trainings for the table", len(runs), place, "run.json", step * longest + start))
+        found.append(Work("scored", len(runs), place, "scores.json", start))
+    return found
+
+
+def command(arguments: Sequence[str]) -> list[str]:
+    """Return Snakemake's command line on the project's rules."""
+    return [sys.executable, "-m", "snakemake", "--snakefile", str(project.source() / "Snakefile"), *arguments]
+
+
+def run(pipeline: Pipeline, arguments: Sequence[str], seconds: Mapping[str, float], places: int) -> None:
+    """Run Snakemake in this folder to its end, after what an earlier start has left is put in order."""
+    given = command(arguments)[3:]
+    resume.prepare(pipeline.name, given)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+    with open(LOG, "a", encoding="utf-8") as log:
+        if any(Path(".snakemake/locks").glob("*")):
+            subprocess.run([*command(arguments), "--unlock"], stdout=log, stderr=log, env=environment, check=False)
+        begins = log.tell()
+        process = subprocess.Popen(
+            command(arguments), stdout=log, stderr=subprocess.STDOUT, env=environment, preexec_fn=_die_with_parent
+        )
+        try:
+            _watch(process, work(pipeline, seconds), places)
+        except BaseException:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
+    if process.returncode:
+        raise InputError(_reason(begins), where=f"{Path.cwd() / LOG}", cure="mend it, and the same command goes on")
+
+
+def _die_with_parent() -> None:
+    """Let Snakemake end with this process, however that ends: the next start puts in order what is left."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG of prctl(2)
+
+
+def _watch(process: subprocess.Popen[bytes], parts: list[Work], places: int) -> None:
+    began, last = time.monotonic(), -_LINES
+    total = sum(part.count * part.seconds for part in parts) / places
+    before = sum(part.done() * part.seconds for part in parts) / places
+    terminal = sys.stderr.isatty()
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_EVERY)
+        over = process.poll() is not None
+        now = time.monotonic()
+        if over or terminal or now - last >= _LINES:
+            last = now
+            counts = [(part, part.done()) for part in parts]
+            done = sum(number * part.seconds for part, number in counts) / places
+            line = _line(counts, done, total, left(total - done, now - began, done - before))
+            print(f"\r\033[K{line}" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
+        if over:
+            if terminal:
+                print(file=sys.stderr)
+            return
+
+
+def left(planned: float, spent: float, done: float) -> float:
+    """Return the seconds that are left: as planned, and after a while as the work went until now.
+
+    >>> left(100.0, 5.0, 1.0), left(100.0, 60.0, 40.0)
+    (100.0, 150.0)
+    """
+    return planned * spent / done if spent > _TRUSTED and done > _TRUSTED / 2 else planned
+
+
+def _line(counts: Sequence[tuple[Work, int]], done: float, total: float, seconds: float) -> str:
+    shown = ", ".join(f"{part.what} {number}/{part.count}" for part, number in counts)
+    share = 100 * min(done / total, 1) if total else 100
+    return f"{share:3.0f} %, {_minutes(seconds)} left: {shown}"
+
+
+def _minutes(seconds: float) -> str:
+    """Return a time in words.
+
+    >>> _minutes(40), _minutes(1000), _minutes(9000)
+    ('40 s', '17 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{max(seconds, 0):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _reason(begins: int) -> str:
+    """Return why Snakemake failed: what the first job that failed says at the end of its log, or Snakemake itself."""
+    with open(LOG, encoding="utf-8", errors="replace") as file:
+        file.seek(begins)
+        text = file.read()
+    for path in _logs(text):
+        said = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+        if said:
+            return f"a job failed ({path}):\n" + "\n".join(said[-_LAST_LINES:])
+    return "Snakemake failed:\n" + "\n".join(line for line in text.splitlines() if line.strip())[-800:]
+
+
+def _logs(text: str) -> Iterator[Path]:
+    for found in re.finditer(r"Error in rule .*?\n(?:.*\n)*?\s+log: (\S+)", text):
+        path = Path(found[1].rstrip(","))
+        if path.is_file():
+            yield path
