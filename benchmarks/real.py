@@ -94,8 +94,8 @@ def section(results: Results, minutes: float) -> str:
     return f"""## Real photographs
 
 `make bench-real`: `{CONFIG.relative_to(ROOT)}` on 1,200 photographs of Oxford-IIIT Pet (background, cat, dog; borders
-are void), {results.pipeline.retrainings["mobile"].network} from ImageNet weights, crops of {run.crop[0]}, {run.iterations}
-steps of {run.batch_size}, seeds {", ".join(map(str, results.table("main").seeds))}. Each search took
+are void), {results.pipeline.retrainings["mobile"].network} from ImageNet weights, crops of {run.crop[0]},
+{run.iterations} steps of {run.batch_size}, seeds {", ".join(map(str, results.table("main").seeds))}. Each search took
 {", ".join(map(str, sorted(trainings)))} trainings of {proxy.iterations} steps, and so did tuning the learning rate of
 cross entropy. Percent on the validation images, mean and standard deviation.
 
