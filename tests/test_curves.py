@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from scipy.interpolate import BSpline
 
 from autoseg.errors import InputError
 from autoseg.losses.curves import NARROW, STEEP, CurveSpace
@@ -29,6 +30,12 @@ def linear_thetas(draw):
     return space, [draw(st.floats(-30, 30)) for _ in space.names]
 
 
+@st.composite
+def spline_thetas(draw):
+    space = CurveSpace("spline", draw(st.integers(1, 7)))
+    return space, [draw(st.floats(-30, 30)) for _ in space.names]
+
+
 def grid(space, theta):
     points = space.control_points(theta)
     knots = points[0::2] if space.family == "bezier" else [k / space.pieces for k in range(space.pieces)]
@@ -36,7 +43,7 @@ def grid(space, theta):
     return torch.tensor(sorted({0.0, 1.0, *knots, *ends, *np.linspace(0, 1, 101)}), dtype=torch.float32)
 
 
-@given(st.one_of(bezier_thetas(), linear_thetas()))
+@given(st.one_of(bezier_thetas(), linear_thetas(), spline_thetas()))
 def test_ends_are_exact_and_the_curve_never_falls(case):
     space, theta = case
     y = grid(space, theta)
@@ -65,7 +72,7 @@ def exact(space, theta, y):
         return float(g), float((2 * (v1 - v0) + 2 * s * (v0 - 2 * v1 + v2)) / max(root, mpmath.mpf(STEEP)))
 
 
-@given(st.one_of(bezier_thetas(), linear_thetas()))
+@given(st.one_of(bezier_thetas(), linear_thetas(), spline_thetas()))
 def test_numpy_and_torch_give_the_same_numbers(case):
     space, theta = case
     curve, y = space.curve(theta), grid(space, theta).double()
@@ -116,7 +123,9 @@ def test_the_derivative_is_the_derivative(case):
     torch.testing.assert_close(slope[smooth], numeric[smooth], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("space", [CurveSpace("bezier"), CurveSpace("bezier", 1), CurveSpace("linear")])
+@pytest.mark.parametrize(
+    "space", [CurveSpace("bezier"), CurveSpace("bezier", 1), CurveSpace("linear"), CurveSpace("spline")]
+)
 def test_gradcheck_in_float64(space):
     theta = np.random.default_rng(2).uniform(0.2, 0.8, len(space.names))
     y = torch.tensor([0.03, 0.21, 0.44, 0.57, 0.93], dtype=torch.float64, requires_grad=True)
@@ -128,7 +137,11 @@ def test_gradcheck_in_float64(space):
     ("family", "monotone", "truth_table"),
     [
         *(("bezier", monotone, truth_table) for monotone in (True, False) for truth_table in (True, False)),
-        *(("linear", *constraints) for constraints in ((True, True), (False, True), (False, False))),
+        *(
+            (family, *constraints)
+            for family in ("linear", "spline")
+            for constraints in ((True, True), (False, True), (False, False))
+        ),
     ],
 )
 def test_identity_is_the_identity_and_theta_and_points_go_both_ways(family, pieces, monotone, truth_table):
@@ -154,6 +167,20 @@ def test_linear_slopes_are_n_softmax_z():
     slopes = 5 * torch.tensor(z).softmax(0)
     _, slope = CurveSpace("linear").curve(z).value_and_slope(torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9]))
     torch.testing.assert_close(slope, slopes)
+
+
+@given(spline_thetas())
+def test_a_spline_has_no_jump_in_its_slope_and_is_the_sum_of_b_splines(case):
+    space, theta = case
+    u, v = space.knots(space.control_points(theta))
+    knots = np.linspace(0, 1, space.pieces + 1)
+    y = np.linspace(0, 1, 57)
+    expected = BSpline([0, 0, *knots, 1, 1], v, 2)
+    np.testing.assert_allclose(space.curve(theta)(y), expected(y), atol=1e-12)
+    for knot in knots[1:-1]:
+        _, slope = space.curve(theta).value_and_slope(np.array([knot - 1e-9, knot + 1e-9]))
+        assert slope[0] == pytest.approx(slope[1], abs=1e-5)
+    np.testing.assert_allclose(BSpline([0, 0, *knots, 1, 1], u, 2)(y), y, atol=1e-12)  # the identity
 
 
 def test_without_constraints_the_curve_may_fall_and_its_ends_move():

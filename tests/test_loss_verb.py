@@ -67,6 +67,7 @@ def test_an_exported_loss_is_the_same_in_value_and_gradient(spec, tmp_path):
     "options",
     [
         {"family": "linear"},
+        {"family": "spline"},
         {"layout": "paper"},
         {"monotone": False},
         {"monotone": False, "truth_table": False},

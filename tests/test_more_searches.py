@@ -33,6 +33,16 @@ def test_a_search_on_each_of_them_runs(metric, data, tmp_path):
     assert score["score"] == score["scores"][metric]
 
 
+@pytest.mark.parametrize("sampler", ["ppo2", "cmaes"])
+def test_a_search_of_splines_runs(sampler, data, tmp_path):
+    search = Search(metric="mIoU", family="spline", sampler=sampler, steps=2, trials_per_step=4)
+    run_search(tmp_path, search, ProxyObjective(small_task(data, iterations=1)), progress=False)
+    found = Surrogate.load(tmp_path / "surrogate.json")
+    assert (found.family, found.pieces, len(found.theta)) == ("spline", 4, 10)
+    tried = [json.loads(path.read_text())["trials"] for path in tmp_path.rglob("proposals.json")]
+    assert len({tuple(trial["theta"]) for trials in tried for trial in trials}) == 8
+
+
 @pytest.fixture(scope="module")
 def run(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")

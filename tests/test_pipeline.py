@@ -230,13 +230,15 @@ def test_a_for_writes_out_every_search():
 
 def test_the_paper_is_whole():
     paper = load_pipeline(content("paper"), "paper.yaml")
-    assert len(paper.searches) == 46
+    assert len(paper.searches) == 50
     assert len(paper.runs) == 62
     for page in ("README.md", "docs/pipeline.md", "workflow/config/README.md"):
         text = " ".join((ROOT / page).read_text().split())
-        assert re.search(r"\b46 searches\b.*\b62 runs\b", text), page
-    assert all(paper.search(name).preset == "paper" for name in paper.searches if "random" not in name)
-    ppo2 = [paper.search(name).settings for name in paper.searches if "random" not in name]
+        assert re.search(r"\b50 searches\b.*\b62 runs\b", text), page
+    by_ppo2 = [name for name in paper.searches if paper.search(name).sampler == "ppo2"]
+    assert len(by_ppo2) == 50 - 12 - 4  # random search, CMA-ES
+    assert all(paper.search(name).preset == "paper" for name in by_ppo2)
+    ppo2 = [paper.search(name).settings for name in by_ppo2]
     assert {(settings.steps, settings.trials_per_step) for settings in ppo2} == {(20, 32)}
     # One curve for each of BF1's four operators, two pieces each; the release has one piece for each operand.
     assert len(search_space(paper.search("voc-BF1")).names) == 4 * 6
@@ -296,9 +298,10 @@ def test_repeats_of_a_search_differ_in_initial_heads_batches_and_hold_out_too():
             assert [task.training.seed for task in tasks] == [0, 1, 2, 3]
             assert [paper.search(name).seed for name in repeats] == [0, 1, 2, 3]
             assert len({task.split for task in tasks}) == 4
-        # PPO2 and random search are compared on the same four tasks.
-        first, second = ([trial_task(paper, name) for name in repeats] for repeats in lines.values())
-        assert first == second
+        # The samplers are compared on the same four tasks.
+        first, *others = ([trial_task(paper, name) for name in repeats] for repeats in lines.values())
+        assert others
+        assert all(first == other for other in others)
 
 
 def test_a_search_waits_for_its_own_split_and_the_rule_makes_it_from_its_seed():

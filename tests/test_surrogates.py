@@ -114,7 +114,7 @@ def both_ways(loss, logits, target):
 @st.composite
 def surrogate_cases(draw):
     metric = draw(st.sampled_from(METRICS))
-    family = draw(st.sampled_from(["bezier", "linear"]))
+    family = draw(st.sampled_from(["bezier", "linear", "spline"]))
     layout = draw(st.sampled_from(["release", "paper"])) if metric == "BF1" else None
     seed = draw(st.integers(0, 2**32 - 1))
     size = draw(st.integers(1, 11)), draw(st.integers(1, 11))
@@ -232,7 +232,7 @@ def test_a_map_larger_than_the_working_chunk_gives_the_same(monkeypatch):
         torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("family", ["bezier", "linear"])
+@pytest.mark.parametrize("family", ["bezier", "linear", "spline"])
 @pytest.mark.parametrize("metric", [*METRICS, "BF1:paper"])
 def test_gradcheck_in_float64(metric, family):
     metric, _, layout = metric.partition(":")

@@ -1,7 +1,8 @@
 """The curve g: [0, 1] -> R inside every logical operator: theta -> control points -> g and g'.
 
-Two families: piecewise quadratic Bézier (Section 3.2 of the paper) and piecewise linear (Appendix B). Parameters are
-plain floats. A curve is evaluated on torch tensors or on numpy arrays by the same code; no torch is imported here.
+Three families: piecewise quadratic Bézier (Section 3.2 of the paper), piecewise linear (Appendix B), smooth splines.
+A family is a class, see `Family`. Parameters are plain floats. A curve is evaluated on torch tensors or on numpy arrays
+by the same code; no torch is imported here.
 """
 
 from __future__ import annotations
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
 
 Array = Any
 """A torch tensor (losses) or a numpy array (text and figures, which need no torch)."""
-
-
-FAMILIES = ("bezier", "linear")
-
-
-DEFAULT_PIECES = {"bezier": 2, "linear": 5}
 
 
 MOST_PIECES = 1000
@@ -222,19 +217,119 @@ def as_numbers(numbers: Sequence[float], what: str) -> list[float]:
     return found
 
 
+class Family:
+    """A family of curves: how many control points it has, where they are, and the quadratic pieces they make.
+
+    The kernels know pieces only, so that a new family is one class here, and its name in `FAMILIES`. If the control
+    points move along u too (`planar`), theta has u and v of each. If not, their places are fixed, and theta has one
+    number for each step from a height to the next: any real numbers, which cannot make a monotone curve fall.
+    """
+
+    usual_pieces = 2
+    planar = False
+
+    def inner(self, pieces: int) -> int:
+        """Return the number of control points between the two ends."""
+        raise NotImplementedError
+
+    def places(self, pieces: int) -> list[float]:
+        """Return u of all control points, unless they are planar; heights at the same numbers make g(y) = y."""
+        raise NotImplementedError
+
+    def steps(self, pieces: int) -> list[float]:
+        """Return how much each height rises above the one before where g(y) = y, up to a common factor."""
+        return [b - a for a, b in itertools.pairwise(self.places(pieces))]
+
+    def pieces(self, u: Sequence[float], v: Sequence[float]) -> list[Piece]:
+        """Return the pieces of control points, the two ends included."""
+        raise NotImplementedError
+
+
+class Bezier(Family):
+    """Piecewise quadratic Bézier curves: two control points a piece, free in both coordinates."""
+
+    planar = True
+
+    def inner(self, pieces: int) -> int:
+        """Return 2 n - 1."""
+        return 2 * pieces - 1
+
+    def pieces(self, u: Sequence[float], v: Sequence[float]) -> list[Piece]:
+        """Return a piece for every three points; narrow ones are dropped."""
+        found = []
+        for k in range(0, len(u) - 2, 2):
+            (u0, u1, u2), (v0, v1, v2) = u[k : k + 3], v[k : k + 3]
+            if u2 - u0 >= NARROW:
+                found.append(Piece(u0, v0, u0 - 2 * u1 + u2, 2 * (u1 - u0), 2 * (v1 - v0), v0 - 2 * v1 + v2))
+        return found
+
+
+class Linear(Family):
+    """Piecewise linear functions with knots at equal distances."""
+
+    usual_pieces = 5
+
+    def inner(self, pieces: int) -> int:
+        """Return n - 1."""
+        return pieces - 1
+
+    def places(self, pieces: int) -> list[float]:
+        """Return the knots."""
+        return [k / pieces for k in range(pieces + 1)]
+
+    def steps(self, pieces: int) -> list[float]:
+        """Return ones, which no rounding makes different."""
+        return [1.0] * pieces
+
+    def pieces(self, u: Sequence[float], v: Sequence[float]) -> list[Piece]:
+        """Return the lines between the knots."""
+        width = 1 / (len(v) - 1)
+        return [Piece(k * width, v0, 0.0, width, v2 - v0, 0.0) for k, (v0, v2) in enumerate(itertools.pairwise(v))]
+
+
+class Spline(Family):
+    """Quadratic splines with knots at equal distances: Bernstein polynomials of degree 2, joined with equal slopes.
+
+    The heights are the coefficients of B-splines. Where they rise, by cumulative sums of positive steps, so does the
+    curve. Its slope has no jumps, unlike those of the other two families.
+    """
+
+    usual_pieces = 4
+
+    def inner(self, pieces: int) -> int:
+        """Return n."""
+        return pieces
+
+    def places(self, pieces: int) -> list[float]:
+        """Return the middles of the pieces, and the ends."""
+        return [0.0, *((k + 0.5) / pieces for k in range(pieces)), 1.0]
+
+    def pieces(self, u: Sequence[float], v: Sequence[float]) -> list[Piece]:
+        """Return the polynomials; at a knot inside, the value is the mean of the heights beside it."""
+        count = len(v) - 2
+        knots = [v[0], *((a + b) / 2 for a, b in itertools.pairwise(v[1:-1])), v[-1]]
+        return [
+            Piece(k / count, left, 0.0, 1 / count, 2 * (middle - left), left - 2 * middle + right)
+            for k, (left, middle, right) in enumerate(zip(knots, v[1:], knots[1:], strict=False))
+        ]
+
+
+FAMILIES: dict[str, Family] = {"bezier": Bezier(), "linear": Linear(), "spline": Spline()}
+
+
 @dataclass(frozen=True)
 class CurveSpace:
     """All curves of a family: how many parameters, what they are called, and how they become control points.
 
     Args:
-        family: "bezier" or "linear".
-        pieces: how many pieces; None: 2 for bezier, 5 for linear.
+        family: "bezier", "linear" or "spline".
+        pieces: how many pieces; None: 2 for bezier, 5 for linear, 4 for spline.
         monotone: keep the monotonicity constraint. Without it each height is its own number in [0, 1].
         truth_table: keep g(0) = 0 and g(1) = 1. Without it the two end heights are parameters too, the last two.
 
-    `theta`: for bezier, coordinates relative to the point before, in [0, 1]: u1, v1, u2, v2, ...; for linear, z1, z2,
-    ... whose softmax gives the slopes (any real numbers), or the heights v1, v2, ... if not monotone.
-    `control_points`: for bezier, the absolute u1, v1, u2, v2, ...; for linear, the inner heights v1, v2, ....
+    `theta`: for bezier, coordinates relative to the point before, in [0, 1]: u1, v1, u2, v2, ...; for the others, z1,
+    z2, ... whose softmax gives the slopes (any real numbers), or the heights v1, v2, ... if not monotone.
+    `control_points`: for bezier, the absolute u1, v1, u2, v2, ...; for the others, the inner heights v1, v2, ....
 
     >>> space = CurveSpace("bezier")
     >>> space.names
@@ -243,7 +338,7 @@ class CurveSpace:
     [0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
     """
 
-    family: Literal["bezier", "linear"] | str = "bezier"
+    family: Literal["bezier", "linear", "spline"] | str = "bezier"
     pieces: int | None = None
     monotone: bool = True
     truth_table: bool = True
@@ -252,7 +347,7 @@ class CurveSpace:
         if self.family not in FAMILIES:
             raise unknown("family of curves", str(self.family), FAMILIES)
         if self.pieces is None:
-            object.__setattr__(self, "pieces", DEFAULT_PIECES[self.family])
+            object.__setattr__(self, "pieces", FAMILIES[self.family].usual_pieces)
         if isinstance(self.pieces, bool) or not isinstance(self.pieces, int) or not 1 <= self.pieces <= MOST_PIECES:
             raise InputError(
                 f"found {self.pieces!r}", where="pieces", expected=f"a whole number from 1 to {MOST_PIECES}"
@@ -260,31 +355,39 @@ class CurveSpace:
         for name in ("monotone", "truth_table"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"found {getattr(self, name)!r}", where=name, expected="True or False")
-        if self.family == "linear" and self.monotone and not self.truth_table:
+        if not self._kind.planar and self.monotone and not self.truth_table:
             raise InputError(
-                "a monotone linear curve has its slopes from a softmax, which fixes g(1) = 1",
+                f"a monotone {self.family} curve has its slopes from a softmax, which fixes g(1) = 1",
                 where="truth_table",
                 cure="drop the monotonicity constraint too, or use family 'bezier'",
             )
 
     @property
+    def _kind(self) -> Family:
+        return FAMILIES[self.family]
+
+    @property
     def _inner(self) -> int:
         """The number of control points between the two ends."""
         assert self.pieces is not None
-        return 2 * self.pieces - 1 if self.family == "bezier" else self.pieces - 1
+        return self._kind.inner(self.pieces)
+
+    @property
+    def _steps(self) -> list[float]:
+        assert self.pieces is not None
+        return self._kind.steps(self.pieces)
 
     @property
     def bounded(self) -> bool:
         """Whether theta lives in [0, 1] (else each is any real number)."""
-        return self.family == "bezier" or not self.monotone
+        return self._kind.planar or not self.monotone
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of theta's numbers, in order."""
         if not self.bounded:
-            assert self.pieces is not None
-            return tuple(f"z{k}" for k in range(1, self.pieces + 1))
-        axes = "uv" if self.family == "bezier" else "v"
+            return tuple(f"z{k}" for k in range(1, self._inner + 2))
+        axes = "uv" if self._kind.planar else "v"
         inner = tuple(f"{axis}{i}" for i in range(1, self._inner + 1) for axis in axes)
         return inner if self.truth_table else (*inner, "v0", f"v{self._inner + 1}")
 
@@ -294,8 +397,12 @@ class CurveSpace:
         if not self.bounded:
             return [0.0] * len(self.names)
         points, last = [], self._inner + 1
-        for i in range(1, last):
-            points += [i / last] * (2 if self.family == "bezier" else 1)
+        if self._kind.planar:
+            for i in range(1, last):
+                points += [i / last] * 2
+        else:
+            assert self.pieces is not None
+            points = self._kind.places(self.pieces)[1:-1]
         return self.theta(points if self.truth_table else [*points, 0.0, 1.0])
 
     def control_points(self, theta: Sequence[float]) -> list[float]:
@@ -303,14 +410,14 @@ class CurveSpace:
         theta = self._check(theta, "theta")
         if not self.bounded:
             peak = max(theta)
-            slopes = [math.exp(z - peak) for z in theta]
+            slopes = [width * math.exp(z - peak) for z, width in zip(theta, self._steps, strict=True)]
             total, height, heights = math.fsum(slopes), 0.0, []
             for slope in slopes[:-1]:
                 height += slope / total
                 heights.append(min(height, 1.0))
             return heights
         low, high, inner = self._ends(theta)
-        if self.family == "linear":
+        if not self._kind.planar:
             return [*inner, *theta[len(inner) :]]
         points, u, v = [], 0.0, low
         for i in range(0, len(inner), 2):
@@ -327,11 +434,12 @@ class CurveSpace:
         points = self._check(control_points, "control_points")
         if not self.bounded:
             heights = [0.0, *points, 1.0]
-            logs = [math.log(max(b - a, 1e-12)) for a, b in itertools.pairwise(heights)]
+            steps = zip(itertools.pairwise(heights), self._steps, strict=True)
+            logs = [math.log(max((b - a) / width, 1e-12)) for (a, b), width in steps]
             middle = math.fsum(logs) / len(logs)
             return [z - middle for z in logs]
         low, high, inner = self._ends(points)
-        if self.family == "linear":
+        if not self._kind.planar:
             return list(points)
         theta, u, v = [], 0.0, low
         for i in range(0, len(inner), 2):
@@ -350,17 +458,7 @@ class CurveSpace:
     def curve_of(self, control_points: Sequence[float]) -> Curve:
         """Return the curve of absolute control points."""
         u, v = self.knots(control_points)
-        pieces = []
-        if self.family == "linear":
-            width = 1 / (len(v) - 1)
-            for k, (v0, v2) in enumerate(itertools.pairwise(v)):
-                pieces.append(Piece(k * width, v0, 0.0, width, v2 - v0, 0.0))  # a line: a = d = 0
-            return Curve(pieces, v[0], v[-1])
-        for k in range(0, len(u) - 2, 2):
-            (u0, u1, u2), (v0, v1, v2) = u[k : k + 3], v[k : k + 3]
-            if u2 - u0 >= NARROW:
-                pieces.append(Piece(u0, v0, u0 - 2 * u1 + u2, 2 * (u1 - u0), 2 * (v1 - v0), v0 - 2 * v1 + v2))
-        return Curve(pieces, v[0], v[-1])
+        return Curve(self._kind.pieces(u, v), v[0], v[-1])
 
     def knots(self, control_points: Sequence[float]) -> tuple[list[float], list[float]]:
         """Return u and v of all control points, the two ends included.
@@ -369,10 +467,10 @@ class CurveSpace:
         ([0.0, 0.2, 1.0], [0.0, 0.7, 1.0])
         """
         low, high, inner = self._ends(self._check(control_points, "control_points"))
-        if self.family == "bezier":
+        if self._kind.planar:
             return [0.0, *inner[0::2], 1.0], [low, *inner[1::2], high]
-        v = [low, *inner, high]
-        return [k / (len(v) - 1) for k in range(len(v))], v
+        assert self.pieces is not None
+        return self._kind.places(self.pieces), [low, *inner, high]
 
     def _ends(self, numbers: Sequence[float]) -> tuple[float, float, Sequence[float]]:
         """Split parameters or points into the heights of the two ends and the rest."""
@@ -399,7 +497,7 @@ class CurveSpace:
 
     def _check_order(self, values: list[float], name: str) -> None:
         low, high, inner = self._ends(values)
-        if self.family == "bezier":
+        if self._kind.planar:
             abscissae = [0.0, *inner[0::2], 1.0]
             if any(b < a for a, b in itertools.pairwise(abscissae)):
                 raise InputError(f"u falls from one point to the next: {inner[0::2]}", where=name)

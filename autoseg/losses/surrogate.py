@@ -32,7 +32,7 @@ class Surrogate(Document):
     SCHEMA: ClassVar[str] = "autoseg/surrogate/1"
 
     metric: str
-    family: Literal["bezier", "linear"]
+    family: Literal["bezier", "linear", "spline"]
     layout: str
     pieces: int = Field(ge=1)
     monotone: bool = True

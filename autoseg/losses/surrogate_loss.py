@@ -23,7 +23,7 @@ class SurrogateLoss(FormulaLoss):
         metric: one of the six, one of `autoseg.metrics.more`, or one registered with `autoseg.register`.
         theta: the relative parameters, as a search samples them; curve after curve.
         control_points: instead of theta, the absolute control points, as published. Neither: identity curves.
-        family: "bezier" or "linear"; pieces: how many pieces a curve has (2 and 5 by default).
+        family: "bezier", "linear" or "spline"; pieces: how many pieces a curve has (2, 5 and 4 by default).
         layout: which operand has which curve; for BF1 "release" (the default: four curves of one piece) or "paper".
         monotone, truth_table: the two constraints; the paper's ablation drops them.
         tolerance, boundary_radius, mask_void: see `autoseg.metrics.conventions.Conventions`; None: as there, or as the

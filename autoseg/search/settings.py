@@ -31,11 +31,13 @@ class Search(Part):
     metric: str = Field(
         description="the target metric: gAcc mAcc mIoU FWIoU BIoU BF1, another of docs/losses.md, or a registered one"
     )
-    family: Literal["bezier", "linear"] = Field(default="bezier", description="the family of curves")
+    family: Literal["bezier", "linear", "spline"] = Field(default="bezier", description="the family of curves")
     layout: str | None = Field(
         default=None, description="which operands have a curve of their own; null: the default of the metric"
     )
-    pieces: int | None = Field(default=None, ge=1, description="pieces of each curve; null: the layout's or 5 (linear)")
+    pieces: int | None = Field(
+        default=None, ge=1, description="pieces of each curve; null: the layout's, 5 (linear) or 4 (spline)"
+    )
     monotone: bool = Field(default=True, description="keep the monotonicity constraint")
     truth_table: bool = Field(default=True, description="keep the truth-table constraint")
     conventions: Conventions = Field(
