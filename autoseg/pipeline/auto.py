@@ -90,7 +90,7 @@ def write_config(wishes: Wishes, began: float) -> None:
     checked = time.monotonic() - looked
     chosen = _choices(wishes, found, source)
     crops = _crops(source, chosen.device)
-    logger.info("measuring a few steps of %s on %s.", chosen.network, chosen.device)
+    logger.info("measuring a few steps of %s on %s, for half a minute or so.", chosen.network, chosen.device)
 
     def seconds_left() -> float:
         return 3600 * wishes.hours - (time.monotonic() - began)
