@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
+import torch
 import yaml
 from small_task import arguments, small_task
 
@@ -17,9 +19,11 @@ from autoseg.pipeline.config import Pipeline
 from autoseg.pipeline.layout import Layout
 from autoseg.search.runner import run as run_search
 from autoseg.search.settings import Search
+from autoseg.training.evaluation import decision
 from autoseg.training.run import evaluate_run, train_run
 from autoseg.training.trial import ProxyObjective
 from tests.pages import ROOT
+from tests.refusals import refused
 
 
 @pytest.mark.parametrize("metric", MORE)
@@ -67,3 +71,47 @@ def test_a_table_asks_for_what_it_shows_and_for_nothing_else():
     config["tables"]["main"]["metrics"] = ["mIoU", "nsd", "mDice"]
     after = Pipeline.model_validate(config)
     assert "--metrics mDice NSD" in Arguments(after, Layout("tiny")).evaluate(name)
+
+
+def test_rankseg_decides_otherwise_on_the_same_weights(run, data, tmp_path):
+    pytest.importorskip("rankseg")
+    argmax = evaluate_run(small_task(data), run, tmp_path / "argmax.json", metrics=["mDice"], progress=False)
+    found = {}
+    for decide in ("rankseg", "rankseg-iou"):
+        out = str(tmp_path / f"{decide}.json")
+        main(["evaluate", str(run), "--out", out, "--decide", decide, "--metrics", "mDice", *arguments(data)])
+        found[decide] = json.loads((tmp_path / f"{decide}.json").read_text())
+        assert found[decide]["weights"] == argmax.weights
+        assert found[decide]["fingerprint"] != argmax.fingerprint
+    assert found["rankseg"]["scores"] != argmax.scores
+
+
+def test_rankseg_is_the_packages_own_map():
+    rankseg = pytest.importorskip("rankseg")
+    torch.manual_seed(0)
+    logits = torch.randn(2, 4, 9, 7)
+    expected = rankseg.RankSEG(metric="dice")(logits.softmax(1))
+    assert torch.equal(decision("rankseg")(logits), expected)
+    assert not torch.equal(expected, logits.argmax(1))
+    assert torch.equal(decision("argmax")(logits), logits.argmax(1))
+
+
+def test_without_the_package_rankseg_is_refused_in_a_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rankseg", None)
+    with refused(where="decide", what="needs the package rankseg"):
+        decision("rankseg")
+
+
+def test_a_row_with_another_decision_shares_the_training():
+    config = yaml.safe_load((ROOT / "workflow/config/tiny.yaml").read_text())
+    config["tables"]["main"]["rows"] = ["ce", {"loss": "ce", "label": "CE, RankSEG", "decide": "rankseg"}]
+    pipeline = Pipeline.model_validate(config)
+    ce, decided = pipeline.tables["main"].runs
+    assert decided.name == f"{ce.name}-rankseg"
+    assert decided.trained == ce
+    written = Arguments(pipeline, Layout("tiny"))
+    assert "--decide rankseg" in written.evaluate(decided.name)
+    assert "--decide" not in written.evaluate(ce.name)
+    # A table of such a row alone has the training behind it all the same.
+    config["tables"]["main"]["rows"] = config["tables"]["main"]["rows"][1:]
+    assert {ce.name, decided.name} <= set(Pipeline.model_validate(config).runs)

@@ -47,6 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics", nargs="+", default=[], metavar="METRIC", help="score these too, such as NSD or BoundaryIoU"
     )
+    parser.add_argument(
+        "--decide",
+        choices=("argmax", "rankseg", "rankseg-iou"),
+        default="argmax",
+        help="how labels follow from probabilities: the most likely class, or RankSEG's map with the best expected "
+        "Dice or IoU of each image, which needs the package rankseg (default argmax)",
+    )
     parser.add_argument("--name", help="the name of the run in the file (default: that of its folder)")
     parser.add_argument("--quiet", action="store_true", help="show no bar of progress")
     add_task_arguments(parser, "release", "release-cityscapes on Cityscapes", checkpoint=False)
@@ -64,6 +71,7 @@ def run(args: argparse.Namespace) -> None:
         "window": tuple(args.window) if args.window else None,
         "predictions": args.predictions,
         "metrics": args.metrics,
+        "decide": args.decide,
         "name": args.name,
         "progress": not args.quiet,
     }

@@ -184,7 +184,8 @@ class Arguments:
         """Return the arguments of `autoseg evaluate`."""
         wanted = self.pipeline.runs[run]
         further = shlex.join(["--metrics", *more]) if (more := self.pipeline.further_metrics(run)) else ""
-        return " ".join(filter(None, [self._window(wanted.retraining), further, self._run_task(wanted)]))
+        decide = "" if wanted.decide == "argmax" else f"--decide {wanted.decide}"
+        return " ".join(filter(None, [self._window(wanted.retraining), further, decide, self._run_task(wanted)]))
 
     def figure(self, figure: Figure) -> str:
         """Return the arguments of `autoseg figure`."""

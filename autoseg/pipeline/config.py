@@ -281,7 +281,8 @@ class Pipeline(Part):
 
     def _all_runs(self) -> Iterator[Run]:
         for output in (*self.tables.values(), *self.figures.values()):
-            yield from output.runs
+            for run in output.runs:
+                yield from dict.fromkeys([run.trained, run])
 
     def further_metrics(self, run: Name) -> list[str]:
         """Return the metrics beyond the six that outputs show of a run; those of plugins are always scored."""

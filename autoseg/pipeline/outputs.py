@@ -16,6 +16,7 @@ from autoseg.files import Part
 from autoseg.losses.names import check_loss, parse_loss, searches_of
 from autoseg.metrics import formula
 from autoseg.metrics.formula import METRICS
+from autoseg.training.settings import Decide
 
 Name = str
 
@@ -45,6 +46,11 @@ class Row(Part):
     label: str | None = Field(default=None, description="label of the row; null: the loss")
     retraining: Name | None = Field(default=None, description="one of `retrainings`; null: that of the columns")
     about: list[str] = Field(default=[], description="texts in the `about` columns of the table")
+    decide: Decide = Field(
+        default="argmax",
+        description="how labels follow from the network's probabilities: argmax, or RankSEG for Dice (rankseg) or IoU "
+        "(rankseg-iou) of each image; the run is not trained again for it",
+    )
     target: list[str] = Field(default=[], description="metrics that the loss aims at; []: derived from its name")
 
     @model_validator(mode="before")
@@ -60,6 +66,12 @@ class Run(NamedTuple):
     retraining: Name
     loss: str
     seed: int
+    decide: Decide = "argmax"
+
+    @property
+    def trained(self) -> Run:
+        """The run whose network this is: itself, unless it decides otherwise than by argmax."""
+        return self._replace(decide="argmax")
 
     @property
     def name(self) -> str:
@@ -69,7 +81,8 @@ class Run(NamedTuple):
         'voc/r101/published-mIoU_0.5xsearched-biou/seed-0'
         """
         plain = re.sub(r"\s*\*\s*", "x", re.sub(r"\s\+\s", "_", self.loss.strip())).replace(":", "-").replace("/", "-")
-        return f"{self.dataset}/{self.retraining}/{re.sub(r'[^A-Za-z0-9._-]', '-', plain)}/seed-{self.seed}"
+        decided = "" if self.decide == "argmax" else f"-{self.decide}"
+        return f"{self.dataset}/{self.retraining}/{re.sub(r'[^A-Za-z0-9._-]', '-', plain)}/seed-{self.seed}{decided}"
 
 
 class Columns(Part):
@@ -90,7 +103,7 @@ class Columns(Part):
 
     def run(self, row: Row, seed: int) -> Run:
         """Return the run of a row in these columns."""
-        return Run(self.dataset, row.retraining or self.retraining, self.loss(row), seed)
+        return Run(self.dataset, row.retraining or self.retraining, self.loss(row), seed, row.decide)
 
 
 _ONE_BLOCK = ("dataset", "retraining", "searches")  # of `Columns`, in a table with a single block of them

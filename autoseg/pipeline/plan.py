@@ -111,7 +111,7 @@ def pipeline_costs(pipeline: Pipeline, trial: float | None = None, run: float | 
         disk = tuning.trials * _BYTES_PER_TRIAL
         found.append(Cost(f"tuning '{name}'", jobs, tuning.trials, seconds / 3600, disk))
     for retraining, how in pipeline.retrainings.items():
-        runs = [one for one in pipeline.runs.values() if one.retraining == retraining]
+        runs = [one for one in pipeline.runs.values() if one.retraining == retraining and one == one.trained]
         if runs:
             settings = pipeline.run_training(retraining, runs[0].seed)
             size = weight_bytes(how.network, 21, how.network_options)  # of VOC; the number of classes matters little

@@ -58,7 +58,11 @@ def work(pipeline: Pipeline, seconds: Mapping[str, float]) -> list[Work]:
     if runs:
         longest = max(pipeline.run_training(run.retraining, run.seed).iterations for run in runs)
         place = Path(layout.runs)
-        found.append(Work("trainings for the table", len(runs), place, "run.json", step * longest + start))
+        found.append(
+            Work(
+                "trainings for the table", len({run.trained for run in runs}), place, "run.json", step * longest + start
+            )
+        )
         found.append(Work("scored", len(runs), place, "scores.json", start))
     return found
 

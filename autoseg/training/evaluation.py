@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from autoseg.errors import InputError
 from autoseg.metrics.segmentation import SegmentationMetrics
 from autoseg.training.arithmetic import autocast, cudnn_settings
-from autoseg.training.settings import Training
+from autoseg.training.settings import Decide, Training
 
 Predicted = Callable[[int, Tensor], None]
 
@@ -29,6 +30,7 @@ def score(
     settings: Training,
     *,
     window: tuple[int, int] | None = None,
+    decide: Decide = "argmax",
     seen: Predicted | None = None,
 ) -> SegmentationMetrics:
     """Count the predictions of a network, in evaluation mode, into `metrics` and return it.
@@ -40,15 +42,16 @@ def score(
         device: where the network is.
         settings: of the training, whose precision the network has here too.
         window: height and width of a sliding window, half overlapping, whose logits are averaged; None: whole images.
+        decide: how labels follow from logits, see `decision`.
         seen: is called with the number of the first image of a batch, and the batch's predicted labels.
     """
     network.eval()
-    number = 0
+    number, labels_of = 0, decision(decide)
     with cudnn_settings(settings, device, fixed_shape=False):
         for images, masks in batches:
             images = images.to(device, non_blocking=True)
             with autocast(settings, device):
-                labels = predict(network, images, masks.shape[-2:], window)
+                labels = predict(network, images, masks.shape[-2:], window, labels_of)
             metrics.update(labels, masks)
             if seen is not None:
                 seen(number, labels.cpu())
@@ -56,7 +59,35 @@ def score(
     return metrics
 
 
-def predict(network: nn.Module, images: Tensor, size: Sequence[int], window: tuple[int, int] | None = None) -> Tensor:
+def most_likely(logits: Tensor) -> Tensor:
+    """Return the class of the greatest logit."""
+    return logits.argmax(1)
+
+
+def decision(name: Decide) -> Callable[[Tensor], Tensor]:
+    """Return what makes labels (N, H, W) of logits (N, C, H, W): argmax, or RankSEG for each image's Dice or IoU.
+
+    RankSEG (Dai and Li, JMLR 2023; Wang and Dai, NeurIPS 2025) takes the logits' softmax for the probabilities of
+    labels, and chooses the map with the best expected score. A loss that is no likelihood makes other probabilities.
+    """
+    if name == "argmax":
+        return most_likely
+    try:
+        from rankseg import RankSEG
+    except ImportError:
+        cure = "pip install 'autoseg[rankseg]'"
+        raise InputError(f"'{name}' needs the package rankseg", where="decide", cure=cure) from None
+    solver = RankSEG(metric="iou" if name == "rankseg-iou" else "dice", output_mode="multiclass")
+    return lambda logits: solver(logits.softmax(1))
+
+
+def predict(
+    network: nn.Module,
+    images: Tensor,
+    size: Sequence[int],
+    window: tuple[int, int] | None = None,
+    labels_of: Callable[[Tensor], Tensor] = most_likely,
+) -> Tensor:
     """Return the labels (N, H, W) that a network predicts for images, at the height and width `size`.
 
     Logits, not labels, are resized from the images' size to that one, as in the release.
@@ -65,7 +96,7 @@ def predict(network: nn.Module, images: Tensor, size: Sequence[int], window: tup
     logits = network(images).float() if window is None else slide(network, images, window)
     if logits.shape[-2:] != tuple(size):
         logits = F.interpolate(logits, tuple(size), mode="bilinear", align_corners=False)
-    return logits.argmax(1)
+    return labels_of(logits)
 
 
 def slide(network: nn.Module, images: Tensor, window: tuple[int, int]) -> Tensor:

@@ -32,7 +32,7 @@ from autoseg.training.loop import Outcome, distributed, train
 from autoseg.training.names import kind_of, network_identity
 from autoseg.training.networks import build_network
 from autoseg.training.scores import WEIGHTS_FILE, AboutRun, Scores
-from autoseg.training.settings import Task
+from autoseg.training.settings import Decide, Task
 from autoseg.training.task import OpenTask
 from autoseg.training.weights import check_size, load_whole, read
 from autoseg.versions import TRAINING_VERSION
@@ -216,6 +216,7 @@ def evaluate(
     window: tuple[int, int] | None = None,
     predictions: str | os.PathLike[str] | None = None,
     metrics: Sequence[str] = (),
+    decide: Decide = "argmax",
     identity: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> Scores | None:
@@ -232,6 +233,7 @@ def evaluate(
         window: a sliding window over the resized image; None: whole images.
         predictions: a folder for the predicted label maps as palette PNGs.
         metrics: further ones, such as NSD; the file has them after the six.
+        decide: how labels follow from logits, see `autoseg.training.evaluation.decision`.
         identity: what the network is beside its weights, see `network_identity`; part of the fingerprint.
         progress: show a bar.
 
@@ -258,7 +260,7 @@ def evaluate(
         view = WholeView(scale) if scale else None
         loader = eval_loader(data.read, ids, view, loaders=opened.settings.loaders, rank=rank, world_size=world)
         shown = bar("evaluate" if progress and rank == 0 else None, "image", iterable=loader, total=len(mine))
-        score(network, shown, counted, device, opened.settings, window=window, seen=save)
+        score(network, shown, counted, device, opened.settings, window=window, decide=decide, seen=save)
         if world > 1:
             counted.all_reduce()
         if rank:
@@ -286,6 +288,7 @@ def evaluate(
                 "scale": scale,
                 "window": window,
                 **decisive_for_scores(opened.settings, device),
+                **({} if decide == "argmax" else {"decide": decide}),
                 **({"metrics": own} if (own := [name for name in scored_by if name not in METRICS]) else {}),
             }
         ),

@@ -15,6 +15,7 @@ from autoseg.training.augmentation import check_augmentation
 from autoseg.training.names import check_network
 
 Side = Annotated[int, Field(ge=8)]  # pixels; smaller images have no pixel left inside a network
+Decide = Literal["argmax", "rankseg", "rankseg-iou"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 # Settings that came after the first results. A default of theirs is left out, so that older fingerprints stay valid.

@@ -69,7 +69,7 @@ wildcard_constraints:
     step=r"\d{3}",
     chunk=r"\d+",
     parts=r"\d+",
-    run=r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/seed-\d+",
+    run=r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/seed-\d+(-rankseg(-iou)?)?",
 
 
 onstart:

@@ -41,7 +41,7 @@ rule train:
 
 rule evaluate:
     input:
-        PATHS.trained("{run}"),
+        lambda w: PATHS.trained(P.runs[w.run].trained.name),
         lambda w: INPUTS.evaluate(w.run),
     output:
         PATHS.scores("{run}"),
@@ -59,7 +59,7 @@ rule evaluate:
         runtime=lambda w, attempt: 120 * attempt,
         mem_mb=lambda w, attempt: 16000 * attempt,
     params:
-        folder=lambda w: PATHS.run(w.run),
+        folder=lambda w: PATHS.run(P.runs[w.run].trained.name),
         arguments=lambda w: ARGUMENTS.evaluate(w.run),
         machine=lambda w, input: ARGUMENTS.machine,
         version=TRAINING_VERSION,
