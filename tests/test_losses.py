@@ -208,7 +208,7 @@ def test_the_boundary_loss_takes_volumes_on_cpu_and_device_alike():
     target = torch.randint(0, 3, (2, 3, 4, 5), generator=torch.Generator().manual_seed(0))
     target[0, 0] = 255
     known = torch.where(target == 255, 3, target)
-    on_device = device_labels.signed_distances(known, 3)
+    on_device = device_labels.signed_distances(known, 3, (1.0,) * (known.ndim - 1))
     torch.testing.assert_close(Labels(target).signed_distances(3, 255), on_device)
     logits = torch.randn(2, 3, 3, 4, 5, requires_grad=True)
     value = build_loss("dice + 0.01 * boundary")(logits, target)

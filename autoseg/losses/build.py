@@ -143,7 +143,8 @@ def build_loss(
         sync: normalise over the batches of all ranks in distributed training.
         check_labels: check the labels of every batch on a GPU too, see `autoseg.losses.batch.Loss`.
         changes: of the conventions of "naive:" and "published:", such as tolerance=2 or spacing=(2, 1), see
-            `autoseg.metrics.conventions.Conventions`. A surrogate.json has its own. "dpce" takes the spacing.
+            `autoseg.metrics.conventions.Conventions`. A surrogate.json has its own. "dpce" and "boundary" take the
+            spacing.
 
     >>> build_loss("dice")(torch.zeros(1, 2, 4, 4), torch.zeros(1, 4, 4, dtype=torch.long))
     tensor(0.3333)
@@ -185,7 +186,7 @@ def _hand_made(
     kind, options = _HAND_MADE[name]
     if name.startswith("wce"):
         options = {**options, "class_counts": class_counts}
-    if kind is DPCELoss:
+    if kind in (BoundaryLoss, DPCELoss):
         options = {**options, "spacing": spacing}
     return kind(**options, **common)
 

@@ -21,7 +21,7 @@ from autoseg.losses.curves import Curve, Piece, as_numbers
 from autoseg.losses.formula_loss import FormulaLoss
 from autoseg.losses.kernels.similarity import Dissimilarity
 from autoseg.losses.labels import Labels
-from autoseg.metrics.conventions import Conventions, fitting
+from autoseg.metrics.conventions import Conventions
 from autoseg.metrics.counts import IgnoreIndex
 from autoseg.metrics.formula import Formula, ratio
 from autoseg.metrics.targets import check_count
@@ -153,11 +153,12 @@ class FocalLoss(_PixelLoss):
         return self._mean((pixelwise * hard).sum(), valid.sum(), known.numel())
 
 
-class DPCELoss(_PixelLoss):
-    """DPCE (Caliva et al. 2019): cross entropy, weighted by 1 + a map that is 1 at class boundaries and falls to 0.
+class _DistanceLoss(_PixelLoss):
+    """A loss that is a mean over pixels, with distances in it.
 
-    The map is the distance to the nearest boundary of the target, reverted and scaled by its maximum over the image.
-    `spacing` is the size of a pixel, (H, W).
+    Args:
+        spacing: the size of a pixel (H, W) or voxel (D, H, W), in whose unit the distances are; None: 1.
+        ignore_index, mean_over, common: see `_PixelLoss`.
     """
 
     sees_neighbours = True
@@ -171,8 +172,14 @@ class DPCELoss(_PixelLoss):
         **common: Any,
     ) -> None:
         super().__init__(ignore_index, mean_over=mean_over, **common)
-        known = Conventions().replace(spacing=spacing).spacing
-        self.spacing = None if known is None else fitting(known, 2)
+        self.spacing = Conventions().replace(spacing=spacing).spacing
+
+
+class DPCELoss(_DistanceLoss):
+    """DPCE (Caliva et al. 2019): cross entropy, weighted by 1 + a map that is 1 at class boundaries and falls to 0.
+
+    The map is the distance to the nearest boundary of the target, reverted and scaled by its maximum over the image.
+    """
 
     def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
         """Return the mean of (1 + closeness) CE."""
@@ -186,23 +193,24 @@ class DPCELoss(_PixelLoss):
         return self._mean((pixelwise * near).sum(), valid.sum(), known.numel())
 
 
-class BoundaryLoss(_PixelLoss):
+class BoundaryLoss(_DistanceLoss):
     """Boundary loss (Kervadec et al. 2019): the mean over pixels and classes of p times the signed distance.
 
-    That is the distance, in pixels, to the nearest pixel of the class, and inside it minus that to the nearest pixel
+    That is the distance to the nearest pixel of the class, and inside it minus that to the nearest pixel
     of another class, plus 1; 0 all over an image that has none of the class, or nothing else. Void is neither. The
     loss falls below 0. Alone it is least where nothing is predicted, so its authors add it to a loss of regions:
     "dice + 0.01 * boundary".
     """
 
-    sees_neighbours = True
     takes_volumes = True
 
     def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
         """Return the mean of p_c distance_c."""
         classes = logits.shape[1]
         valid = known != classes
-        integrand = logits.softmax(1) * labels.signed_distances(classes, self.ignore_index).to(logits.dtype)
+        integrand = logits.softmax(1) * labels.signed_distances(classes, self.ignore_index, self.spacing).to(
+            logits.dtype
+        )
         integrand = integrand * valid.unsqueeze(1)
         weights = self.weights_of(classes)
         if weights is None:

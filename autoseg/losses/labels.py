@@ -16,7 +16,7 @@ from torch import Tensor
 from autoseg.losses.kernels import device_labels
 from autoseg.losses.kernels.device import eager_on_cpu
 from autoseg.metrics import counts
-from autoseg.metrics.conventions import Conventions
+from autoseg.metrics.conventions import Conventions, fitting
 from autoseg.metrics.targets import NO_VOID
 
 Made = TypeVar("Made")
@@ -136,27 +136,28 @@ class Labels:
 
         Void, with which crops are padded, makes no edge and is left out of the greatest distance.
         """
-        edge = self.edges(classes, void, True)
+        edge, sizes = self.edges(classes, void, True), fitting(spacing, 2)
         if not self.eager:
-            return device_labels.closeness(self.safe(classes, void)[0], edge, classes, spacing)
+            return device_labels.closeness(self.safe(classes, void)[0], edge, classes, sizes)
         import numpy as np
         from scipy.ndimage import distance_transform_edt
 
         maps = np.zeros(edge.shape)
         for out, here, label in zip(maps, edge.numpy(), self.checked(classes, void).numpy(), strict=True):
-            distance = distance_transform_edt(~here, sampling=spacing) if here.any() else out
+            distance = distance_transform_edt(~here, sampling=sizes) if here.any() else out
             greatest = distance[label != classes].max(initial=0.0)
             out[:] = np.clip(1 - distance / greatest, 0, 1) if greatest > 0 else here
         return torch.from_numpy(maps)
 
     @_once
-    def signed_distances(self, classes: int, void: int | None) -> Tensor:
+    def signed_distances(self, classes: int, void: int | None, spacing: tuple[float, ...] | None = None) -> Tensor:
         """Return, as (N, C, ...), the distance to the nearest pixel of each class; inside the class 1 - the distance to
         the nearest pixel of another class. 0 where the image has none of the class, or nothing else but void.
         """
         known = self.flattened().known(classes, void).view(self.target.shape)
+        sizes = fitting(spacing, known.ndim - 1)
         if not self.eager:
-            return device_labels.signed_distances(known, classes)
+            return device_labels.signed_distances(known, classes, sizes)
         import numpy as np
         from scipy.ndimage import distance_transform_edt
 
@@ -166,7 +167,7 @@ class Labels:
                 inside = label == c
                 other = (label != classes) & ~inside
                 if other.any():
-                    away, deep = distance_transform_edt(~inside), distance_transform_edt(~other)
+                    away, deep = (distance_transform_edt(~there, sampling=sizes) for there in (inside, other))
                     out[c] = np.where(inside, 1 - deep, away)
         return torch.from_numpy(maps)
 

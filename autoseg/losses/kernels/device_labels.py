@@ -12,7 +12,7 @@ from torch import Tensor
 from autoseg.losses.kernels.device import has_triton, in_triton
 from autoseg.metrics.counts import BITS, dilate
 
-FAR = 1e12  # more than any squared distance
+FAR = 1e30  # more than any squared distance, in any unit
 
 
 def safe(target: Tensor, classes: int, void: int) -> tuple[Tensor, Tensor]:
@@ -47,19 +47,18 @@ def near_bits(labels: Tensor, edge: Tensor, classes: int, tolerance: int) -> Ten
     return dilate(here.int() << (labels % BITS).int(), tolerance)
 
 
-def closeness(labels: Tensor, edge: Tensor, classes: int, spacing: tuple[float, ...] | None = None) -> Tensor:
+def closeness(labels: Tensor, edge: Tensor, classes: int, sizes: tuple[float, ...]) -> Tensor:
     """Return 1 - distance to the nearest edge / the greatest such distance but void's, per image; 0 without an edge."""
     square = torch.where(edge, 0.0, FAR)
-    height, width = spacing or (1.0, 1.0)
-    for apart in (width, height):  # along rows, then along columns
-        square = (nearest(square / apart**2) * apart**2 if apart != 1 else nearest(square)).transpose(1, 2)
+    for size in reversed(sizes):  # along rows, then along columns
+        square = nearest(square, size).transpose(1, 2)
     distance = torch.where(square < FAR / 2, square.sqrt(), 0.0)
     greatest = torch.where(labels != classes, distance, 0.0).amax((1, 2), keepdim=True)
     close = (1 - distance / greatest.clamp(min=1e-6)).clamp(0, 1)
     return torch.where(greatest > 0, close, edge.to(close.dtype))
 
 
-def signed_distances(labels: Tensor, classes: int) -> Tensor:
+def signed_distances(labels: Tensor, classes: int, sizes: tuple[float, ...]) -> Tensor:
     """Return the distances of `Labels.signed_distances`, (N, C, ...), of labels (N, ...)."""
     numbers = torch.arange(classes, device=labels.device).view(1, -1, *(1 for _ in labels.shape[1:]))
     inside = labels.unsqueeze(1) == numbers
@@ -67,16 +66,18 @@ def signed_distances(labels: Tensor, classes: int) -> Tensor:
     squares = []
     for there in (inside, other):
         square = torch.where(there, 0.0, FAR)
-        for axis in range(2, square.ndim):
-            square = nearest(square.transpose(axis, -1)).transpose(axis, -1)
+        for axis, size in enumerate(sizes, 2):
+            square = nearest(square.transpose(axis, -1), size).transpose(axis, -1)
         squares.append(square)
     away, deep = squares
-    both = (away < FAR) & (deep < FAR)  # the class, and something else
+    both = (away < FAR / 2) & (deep < FAR / 2)  # the class, and something else
     return torch.where(both, torch.where(inside, 1 - deep.sqrt(), away.sqrt()), 0.0)
 
 
-def nearest(square: Tensor) -> Tensor:
-    """Return the least square[j] + (i - j)^2 over j, for each i of the last axis of (N, ..., W)."""
+def nearest(square: Tensor, size: float = 1.0) -> Tensor:
+    """Return the least square[j] + (size (i - j))^2 over j, for each i of the last axis of (N, ..., W)."""
+    if size != 1:
+        return nearest(square / size**2) * size**2
     square = square.contiguous()
     return lower_envelope(square) if has_triton(square) else _lower_envelope(square)
 
