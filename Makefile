@@ -74,10 +74,13 @@ format: venv  ## rewrite the sources in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: bench-metrics bench-losses bench-data bench-search bench-search-answers bench-search-replayed bench-train bench-shrinking bench-synthetic bench-dag bench-demo bench-report  ## all benchmarks; each rewrites its section of benchmarks/README.md
+bench: bench-metrics bench-peers bench-losses bench-data bench-search bench-search-answers bench-search-replayed bench-train bench-shrinking bench-synthetic bench-dag bench-demo bench-report  ## all benchmarks; each rewrites its section of benchmarks/README.md
 
 bench-metrics: venv  ## the six metrics against plain torch and a bare confusion matrix
 	$(BIN)/python -m benchmarks.metrics
+
+bench-peers: $(FRAMEWORKS)/.installed  ## the metrics against torchmetrics' JaccardIndex, in one run
+	$(FRAMEWORKS)/bin/python -m benchmarks.peers
 
 bench-losses: venv  ## every loss as a multiple of cross entropy, and its peak memory
 	$(BIN)/python -m benchmarks.losses

@@ -7,6 +7,8 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -64,6 +66,36 @@ def candidates(peers: bool = True) -> dict:
     further = ("dpce", "dice", "ssim", "lovasz", "jml", "dml", "focal", "tversky", "boundary")
     losses |= {name: build_loss(name) for name in (*further, "naive:NSD", "naive:BoundaryIoU", "naive:clDice")}
     return {"CE": lambda x, y: F.cross_entropy(x, y, ignore_index=255)} | losses | (_peers() if peers else {})
+
+
+def multilabel(rounds: int = 9) -> None:
+    """Write the section of multilabel losses: multiples of binary cross entropy, CPU time."""
+    from autoseg import build_loss
+
+    names = ["published:mIoU", "published:FWIoU", "published:mAcc", "published:gAcc", "dice", "jml", "tversky", "ce"]
+    losses = {name: build_loss(name, mode="multilabel", ignore_index=255) for name in names}
+    rows: dict[str, list[str]] = {name: [name] for name in losses}
+    ms = []
+    for shape in SHAPES:
+        logits, labels = batch(shape)
+        maps = F.one_hot(labels.masked_fill(labels == 255, 0), shape[1]).movedim(-1, 1).float().contiguous()
+        logits.requires_grad_()
+        bce = F.binary_cross_entropy_with_logits
+        for target in (maps, maps.byte(), maps.byte().masked_fill((labels == 255).unsqueeze(1), 255)):
+            runs = {"BCE": partial(step, bce, logits, maps)}
+            runs |= {name: partial(step, loss, logits, target) for name, loss in losses.items()}
+            times = interleave(runs, rounds, time.process_time)
+            ms.append(times["BCE"] * 1e3)
+            for name in losses:
+                rows[name].append(f"{times[name] / times['BCE']:.2f}")
+    header = [f"{' x '.join(map(str, s))}, {what}" for s in SHAPES for what in ("floats", "bytes", "bytes with void")]
+    write_section(
+        "multilabel",
+        '## Multilabel losses\n\n`make bench-losses`: forward + backward of `mode="multilabel"` on one CPU thread, as '
+        "multiples of `torch.nn.functional.binary_cross_entropy_with_logits` on float targets in the same run (itself: "
+        f"{min(ms):.1f} to {max(ms):.1f} ms), medians of CPU time; the aim is 3 for metrics of regions.\n\n"
+        + table(["loss", *header], list(rows.values())),
+    )
 
 
 def _peers() -> dict:
@@ -159,6 +191,7 @@ def main() -> None:
         "extra memory in multiples of the logits' size; with Triton's kernels, and in torch alone.\n\n"
         + table(["loss", *COUNTED, *(f"{what}, torch alone" for what in COUNTED)], counts),
     )
+    multilabel()
 
 
 if __name__ == "__main__":

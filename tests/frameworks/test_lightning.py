@@ -12,6 +12,8 @@ import torch
 from example_files import ROOT, example
 from plain_scores import accuracy, mean_iou
 
+import autoseg
+
 pytestmark = pytest.mark.frameworks("lightning", "torchmetrics")
 
 DRIVER = """
@@ -102,3 +104,14 @@ def test_a_collection_of_torchmetrics_is_logged_by_itself(tmp_path, monkeypatch)
         with torch.inference_mode():
             pred = model.network(images).argmax(1)
         assert scores["mIoU"] == pytest.approx(mean_iou(pred, images.argmax(1), 3), abs=1e-6)
+
+
+def test_a_search_inside_lightning_gives_the_same_trials_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train = example("search_in_lightning").train
+    settings = {"metric": "mIoU", "steps": 1, "trials_per_step": 3, "progress": False, "loss": {"ignore_index": 255}}
+    first, again = (autoseg.search(train, **settings) for _ in range(2))
+    assert [trial.scores for trial in first.trials] == [trial.scores for trial in again.trials]
+    assert len({trial.score for trial in first.trials}) > 1
+    assert all(0 < trial.scores[name] <= 1 for trial in first.trials for name in ("mIoU", "gAcc"))
+    assert not list(tmp_path.iterdir())  # no logs, no checkpoints
