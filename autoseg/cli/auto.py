@@ -74,12 +74,14 @@ def run(args: argparse.Namespace) -> None:
         print(f"The plan is in {out / auto.CONFIG}.", flush=True)
     pipeline = load_pipeline(read_settings(auto.CONFIG), str(auto.CONFIG))
     places = args.jobs or auto.places(pipeline.device)
-    where = ["--profile", profile, "--jobs", str(places)] if profile else ["--cores", str(places)]
+    where = ["--cores", str(places)]
+    if profile:  # which says how many jobs a cluster takes, unless a person does
+        where = ["--profile", profile, *(["--jobs", str(args.jobs)] if args.jobs else [])]
     seconds = {}
     if auto.PROBE.exists():
         probed = Measured.load(auto.PROBE)
         seconds = {"step": max(probed.step.values()), "start": probed.start, "image": probed.image}
-    flags = ["--configfile", str(auto.CONFIG), *where, "--rerun-incomplete", "--quiet", "host"]
+    flags = ["--configfile", str(auto.CONFIG), *where, "--rerun-incomplete", "--scheduler", "greedy"]
     watched.run(pipeline, flags, seconds, places)
     _finish(Results(pipeline, config=str(auto.CONFIG)), out)
 

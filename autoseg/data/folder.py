@@ -16,7 +16,7 @@ from autoseg.data.voc import palette
 from autoseg.errors import InputError, Problem, collect, located
 
 _SPLITS = ("train", "val", "test")
-IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
+IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif"})
 _HEX = "#[0-9a-fA-F]{6}"
 _HEADING = {"name", "names", "class", "classes", "label", "labels", "id", "index", "color", "colour"}
 _HEADING |= {"r", "g", "b", "red", "green", "blue"}

@@ -18,9 +18,7 @@ from autoseg.data.folder import IMAGES
 from autoseg.data.source import files_below, read_lines
 from autoseg.errors import InputError, Problem
 
-_OF_MASKS = (
-    r"masks?|labels?|labelled|annot|annots?|annotations?|gt|groundtruth|ground_truth|segmentations?|seg|trimaps?"
-)
+_OF_MASKS = r"masks?|labels?|labelled|annot|annots?|annotations?|gt|ground[_ -]?truth|segmentations?|seg|trimaps?"
 _OF_MASKS += r"|segmentationclass(?:aug|raw)?|labelcol|indexlabel|targets?|semantic"
 _OF_IMAGES = r"images?|imgs?|jpegimages|photos?|pictures?|inputs?|rgb|sat|raw|original"
 _MASK_FOLDER = re.compile(

@@ -23,7 +23,13 @@ _CLASS_FILES = (
     *("class_names.txt", "names.txt", "codes.txt", "palette.txt", "labels.csv"),
 )
 MOST = 64
-"""How many values or colours are taken for classes; more are smoothed edges, photographs or instances."""
+"""How many colours are taken for classes; more are smoothed edges, or photographs."""
+
+_GREYS = 8  # values between black and white, from which they are smoothed edges and not classes
+_FEW = 0.2  # share of masks that may have fewer such values
+
+MOST_VALUES = 200
+"""How many values are taken for classes: ADE20K has 151, COCO 182; more are smoothed edges, instances or depths."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,8 @@ def meaning(paths: Sequence[Path], threads: int = 1) -> Meaning:
         raise InputError("no mask could be read", where=paths[0].parent)
     values = sorted({value for one in seen if one.kind == "values" for value in one.found})
     whites = kinds["black-and-white"]
-    if whites and kinds["values"] + whites == sum(kinds.values()) and set(values) <= {0, VOID}:
+    other = sum(one.kind == "values" and not set(one.found) <= {0, VOID} for one in seen)
+    if whites and kinds["values"] + whites == sum(kinds.values()) and other <= _FEW * whites:
         said = "masks are black and white: background and object"
         return Meaning("background\nobject\n", said, binary=True)
     if kinds["smooth"] and not kinds["values"] and not kinds["colours"]:
@@ -108,12 +115,19 @@ def meaning(paths: Sequence[Path], threads: int = 1) -> Meaning:
 
 def _of_values(values: list[int], where: Path) -> Meaning:
     plain = [value for value in values if value != VOID]
-    if len(values) > MOST:
+    if len(values) > MOST_VALUES:
         raise InputError(
             f"masks hold {len(values)} different values",
             where=where,
-            expected=f"class numbers, at most {MOST}",
+            expected=f"class numbers, at most {MOST_VALUES}",
             cure="if these are instances or depths, make class masks of them; else give a class list, classes.txt",
+        )
+    if values[-1] > VOID or values[0] < 0:
+        raise InputError(
+            f"masks hold values up to {values[-1]}",
+            where=where,
+            expected=f"class numbers, 0 to {VOID}",
+            cure="they look like instances or depths; make class masks of them, one byte a pixel",
         )
     if len(values) < 2:
         raise InputError(f"all masks hold the value {values[0]} alone", where=where, expected="two classes or more")
@@ -152,7 +166,7 @@ def _look(path: Path) -> _Seen:
                 if found[-1] > VOID or found[0] < 0:
                     return _Seen("values", found)
                 if len(found) > 2 and _is_black_and_white(pixels) and {0, VOID} <= set(found):
-                    return _Seen("black-and-white" if len(found) > MOST else "values", found)
+                    return _Seen("black-and-white" if len(found) > _GREYS else "values", found)
                 return _Seen("black-and-white" if found in ((0, VOID), (VOID,)) else "values", found)
             rgb = np.asarray(image.convert("RGB")).astype(np.int32)
             codes = np.unique(rgb[..., 0] << 16 | rgb[..., 1] << 8 | rgb[..., 2])

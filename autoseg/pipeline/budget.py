@@ -28,7 +28,7 @@ LADDER = ((3, 8), (4, 8), (5, 8), (5, 12), (6, 12), (8, 12), (8, 16), (10, 16))
 
 RESCORED = 4  # the identity, the best mean, the last one, and the model's answer, at most
 _ASK = 1.5  # seconds of a job without torch: ask, select, split, a table
-_AROUND = 0.5  # seconds that Snakemake adds to a job
+_AROUND = 0.3  # seconds that Snakemake adds to a job
 _PAGE = 15.0  # seconds of Snakemake's start, figures and the page
 _SLACK = 1.06  # places that wait for the last jobs of a step
 

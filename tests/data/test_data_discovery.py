@@ -84,6 +84,28 @@ def test_black_and_white_masks_are_two_classes_also_as_jpeg(suffix, tmp_path, mo
     assert not errors(check(source))
 
 
+def test_smoothed_black_and_white_masks_are_two_classes_and_numbers_of_instances_none(tmp_path, monkeypatch):
+    for k in range(COUNT):
+        image(tmp_path / f"a/set/images/{k}.jpg")
+        place = tmp_path / f"a/set/masks/{k}.png"
+        mask(place, [0, 255])
+        Image.open(place).resize((500, 400), Image.Resampling.BICUBIC).resize((50, 40), Image.Resampling.BOX).save(
+            place
+        )
+        smooth = np.array(Image.open(place))
+        smooth[20, :12] = range(10, 130, 10)
+        Image.fromarray(smooth).save(place)
+        image(tmp_path / f"b/set/images/{k}.jpg")
+        numbers = np.arange(40 * 50, dtype=np.uint16).reshape(40, 50)
+        (tmp_path / "b/set/masks").mkdir(exist_ok=True)
+        Image.fromarray(numbers).save(tmp_path / f"b/set/masks/{k}.png")
+    one, source = found(tmp_path / "a/set", monkeypatch)
+    assert one.options["binary"]
+    assert not errors(check(source))
+    with pytest.raises(InputError, match="masks hold"):
+        discover(tmp_path / "b/set", "auto")
+
+
 def test_camvid_has_its_own_classes_and_its_own_splits(tmp_path, monkeypatch):
     for split in ("train", "val", "test"):
         for k in range(COUNT):
