@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ COUNT = 12
 
 def image(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(abs(hash(path.name)) % 1000)
+    rng = np.random.default_rng(zlib.crc32(str(path).encode()))
     Image.fromarray(rng.integers(0, 255, (40, 50, 3), dtype=np.uint8)).save(path)
 
 
