@@ -43,7 +43,7 @@ def main() -> None:
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     trials = 16 * args.steps
-    sampler = PPO2Sampler.preset("annealed", SPACE, trials_per_step=16, steps=args.steps)
+    sampler = PPO2Sampler.preset("recommended", SPACE, trials_per_step=16, steps=args.steps)
     samplers: dict[str, BaseSampler] = {"ppo2": sampler, "tpe": TPESampler(seed=0)}
     for name, used in samplers.items():
         study = optuna.create_study(
@@ -54,7 +54,7 @@ def main() -> None:
             load_if_exists=True,
         )
         study.optimize(objective, n_trials=max(0, trials - len(study.trials)))
-        answer = sampler.best_mean(study).mean if name == "ppo2" else study.best_params
+        answer = sampler.answer(study) if name == "ppo2" else study.best_params
         print(f"{name}: {len(study.trials)} trials, true score of the answer {height(answer):.3f} (best: 1)")
 
 

@@ -61,7 +61,7 @@ def main() -> None:
         "paper-proxy", **size, iterations=args.iterations, batch_size=8, lr=0.05, head_lr=1.0, loaders=0
     )
     task = Task(data=str(data), network="small", training=settings)
-    search = Search(name="own", metric=args.metric, preset="annealed", steps=args.steps, trials_per_step=args.trials)
+    search = Search(name="own", metric=args.metric, preset="recommended", steps=args.steps, trials_per_step=args.trials)
     found = run(args.out / "search", search, ProxyObjective(task), workers=args.workers)
     print(f"{args.out}/search/surrogate.json: {found.source}")
     print(SurrogateLoss.load(args.out / "search" / "surrogate.json"))

@@ -104,7 +104,7 @@ def environ(*folders: Path) -> dict[str, str]:
 RUN = {
     "autoseg prepare folder --root my_images --classes my_images/classes.txt --out results/data/mine",
     "autoseg split results/data/mine --hold-out 0.25",
-    "echo '{metric: mIoU, preset: annealed, steps: 4, trials_per_step: 8}' > search.yaml",
+    "echo '{metric: mIoU, preset: recommended, steps: 4, trials_per_step: 8}' > search.yaml",
     "autoseg search results/searches/mine --settings search.yaml --data results/data/mine --network small "
     "--set iterations=60 --set batch_size=8 --workers 2",
     "autoseg doctor network --network my_networks:make",

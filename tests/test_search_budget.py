@@ -9,6 +9,7 @@ import pytest
 
 from autoseg.errors import InputError
 from autoseg.pipeline.expansion import load_pipeline
+from autoseg.pipeline.plan import pipeline_costs
 from autoseg.search.budget import planned, steps_that_fit, total_seconds
 from autoseg.search.folder import Folder
 from autoseg.search.runner import run
@@ -104,6 +105,12 @@ def test_a_pipelines_search_of_some_hours_is_planned_once_a_trial_is_timed(tmp_p
     assert begun.total_steps < plan.total_steps
     TIMED.write_text("torn")
     assert load_pipeline(of_hours(1.0), "config").untimed == ["mIoU"]
+
+
+def test_what_a_search_of_some_hours_costs_is_said_before_a_trial_is_timed(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    search, *_ = pipeline_costs(load_pipeline(of_hours(3.0), "config"), trial=15.0)
+    assert search.hours == pytest.approx(3, rel=0.2)  # with the starts of its jobs
 
 
 def test_hours_that_say_nothing_or_too_little_are_refused(tmp_path: Path, monkeypatch) -> None:

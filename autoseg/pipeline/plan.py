@@ -98,11 +98,15 @@ def pipeline_costs(pipeline: Pipeline, trial: float | None = None, run: float | 
         pixels = settings.batch_size * settings.crop[0] * settings.crop[1]
         return Speed(given or rate * parameters(how.network, how.network_options) * pixels / 1e12, start=10)
 
+    from autoseg.search.budget import planned
+
     found = []
     for name, plan in pipeline.searches.items():
         search, settings = pipeline.search(name), pipeline.proxy_training(name)
         held = pipeline.datasets[plan.dataset].hold_out
         step = speed(trial, _SECONDS_OF_TRIALS, pipeline.proxies[plan.proxy], settings)
+        if plan.hours is not None and pipeline.seconds_of_trial(name) is None:
+            search = planned(search, 3600 * plan.hours, settings.iterations * step.step)
         found.append(search_cost(search, settings, step, held if isinstance(held, int) else 0, plan.trials_per_job))
     for name, tuning in pipeline.tunings.items():
         settings, jobs = pipeline.tuning_training(name), -(-tuning.trials // tuning.trials_per_job) + 1

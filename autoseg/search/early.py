@@ -49,7 +49,7 @@ class Early(Part):
         return value
 
 
-RULES: dict[str, Early | None] = {"off": None, "mild": Early(), "firm": Early(good=0.1, lost=0.25)}
+RULES: dict[str, Early | None] = {"off": None, "mild": Early(), "firm": Early(good=0.1, lost=0.5)}
 
 
 class Look(Part):
