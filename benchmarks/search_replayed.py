@@ -27,7 +27,7 @@ from benchmarks.shared import table, write_section
 HERE = Path(__file__).parent
 RECORDS = ("scenes", "pets")
 METRICS = ("mIoU", "BIoU", "mAcc")
-SEEDS = range(800, 806)  # the rules of early rejection were tried on 700 to 705
+SEEDS = range(800, 806)  # the rules of early rejection were chosen on 700 to 705 of both records
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ the share of the variance of held-out trials that it predicts; 'order' the rank 
 landscape is of the kind of model that answers, which flatters the model."""
 
 BELOW = f"""Below: medians over {", ".join(METRICS)} and seeds {SEEDS.start} to {SEEDS.stop - 1}, on which nothing was
-chosen. The presets were not tuned on recorded trials."""
+chosen: the rules of early rejection were chosen on seeds 700 to 705, and the presets not on recorded trials."""
 
 PRESETS = """**Presets.** The same number of trainings for both, but in the last two rows: half as many for
 `recommended`. Answers are the preset's own, without rescoring."""
@@ -236,7 +236,16 @@ quarter of their step. 'Smaller steps instead': as many iterations, saved by few
 
 SEVERAL = "**Means over seeds.** A score with less noise from k trainings, against k times as many trials."
 
-FINDINGS = """TODO"""
+FINDINGS = """What this says. At equal iterations `recommended` answers better than `annealed` in 34 of 36 searches of
+160 trials and 34 of 36 of 24 trials, and with half of the iterations still in 32 of 36. Early rejection meets half of
+its aim (30 % of the iterations saved, the regret not worse by more than the noise of a score): `firm` saves 37 % on
+pets, and the regret grows by 12, less than the noise of 19; on scenes it saves 15 %. There the score after a quarter
+of the steps does not tell the order, that look is left out, and a look at a half saves half a training at most; a
+guided search proposes few bad trials. Smaller steps with as many iterations in all were better with `recommended` in
+every row, so early rejection is off by default. With `annealed`, whose trials are plain samples, it is as good as
+smaller steps or a little better. A mean over k seeds never paid: at this noise more trials tell more than surer ones,
+so there is no setting for it. That part of the hold-out is used on the way was not replayed: recorded trials were
+scored on all of it."""
 
 
 if __name__ == "__main__":
