@@ -163,4 +163,4 @@ def test_reprs_are_a_line_or_two():
     for text in (repr(loss), repr(loss.surrogate), repr(sampler)):
         assert len(text) < 240
         assert "\n" not in text
-    assert repr(sampler) == "PPO2Sampler(1 parameters, 3 steps of 4 trials, moved by PPO2, sigma=0.2, seed=0)"
+    assert repr(sampler) == "PPO2Sampler(1 parameter, 3 steps of 4 trials, moved by PPO2, sigma=0.2, seed=0)"

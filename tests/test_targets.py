@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -211,6 +212,38 @@ def test_a_wrong_shape_is_answered_with_the_call_that_works(shape, call, exporte
     assert call in error.value.cure
     with pytest.raises(ValueError, match=r"target.squeeze\(1\).long\(\)"):
         exported.Loss()(logits, target)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "call"),
+    [
+        ({"out": torch.zeros(2, 3, 4, 4)}, 'outputs["out"]'),
+        (SimpleNamespace(logits=torch.zeros(2, 3, 4, 4)), "outputs.logits"),
+        ((torch.zeros(2, 3, 4, 4), torch.zeros(2, 3, 4, 4)), "outputs[0]"),
+        (np.zeros((2, 3, 4, 4)), "torch.as_tensor(logits)"),
+        (torch.zeros(3, 4, 4), "logits.unsqueeze(0)"),
+    ],
+)
+def test_what_a_network_gives_is_answered_with_where_its_logits_are(outputs, call):
+    with refused(where="logits", cure=call):
+        build_loss("published:mIoU")(outputs, torch.zeros(2, 4, 4).long())
+
+
+@pytest.mark.parametrize(
+    ("mode", "logits", "target", "call"),
+    [
+        (None, (2, 8, 9, 3), (2, 8, 9), "logits.movedim(-1, 1)"),
+        ("multilabel", (2, 3, 8, 9), (2, 8, 9, 3), "target.movedim(-1, 1)"),
+        ("multilabel", (2, 3, 8, 9), (2, 3, 16, 18), "F.interpolate(logits, (16, 18)"),
+        ("multilabel", (2, 3, 8, 9), (2, 8, 9), "F.one_hot(target, 3)"),
+    ],
+)
+def test_channels_in_another_place_are_answered_with_the_call_that_moves_them(mode, logits, target, call):
+    with pytest.raises(InputError) as error:
+        build_loss("dice", mode=mode)(torch.zeros(logits), torch.zeros(target).long())
+    assert call in error.value.cure
+    with refused(where="target", cure="torch.as_tensor(target)"):
+        build_loss("dice", mode=mode)(torch.zeros(2, 3, 8, 9), np.zeros((2, 8, 9)))
 
 
 def test_the_exported_file_takes_a_channel_and_does_not_broadcast_it(exported):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -27,7 +30,7 @@ def check_batch(logits: Tensor, target: Tensor | Labels, ignore_index: int | Non
         maps = stripped(given)
         labels = labels_of_one_hot(maps, ignore_index, look=eager_on_cpu(maps))
     else:
-        labels = label_maps(given, (logits.shape[0], *logits.shape[2:]))
+        labels = label_maps(given, (logits.shape[0], *logits.shape[2:]), logits.shape[1])
     if logits.shape[1] == 1:  # softmax of (0, z) is (1 - p, p) with p = sigmoid(z)
         logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
     if isinstance(target, Labels) and labels is given and labels.device == logits.device:
@@ -39,11 +42,24 @@ def check_logits(logits: Tensor) -> Tensor:
     """Check the type and shape of logits; return a plain tensor."""
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         found = getattr(logits, "dtype", type(logits))
-        raise InputError(f"found {found}", where="logits", expected="a tensor of floats")
+        raise InputError(f"found {found}", where="logits", expected="a tensor of floats", cure=_logits_in(logits))
     if logits.ndim not in (4, 5) or 0 in logits.shape[1:]:
         expected = "(N, C, H, W) or (N, C, D, H, W)"
-        raise InputError(f"has shape {tuple(logits.shape)}", where="logits", expected=expected)
+        cure = "give `logits.unsqueeze(0)` of one image" if logits.ndim == 3 else ""
+        raise InputError(f"has shape {tuple(logits.shape)}", where="logits", expected=expected, cure=cure)
     return dense(stripped(logits), "logits")
+
+
+def _logits_in(outputs: Any) -> str:
+    """Return how to take the logits out of what a network gave, for an error, or ""."""
+    if isinstance(getattr(outputs, "logits", None), Tensor):
+        return "give `outputs.logits`"
+    if isinstance(outputs, Mapping):
+        name = next((str(name) for name, value in outputs.items() if isinstance(value, Tensor)), "")
+        return f'give one of its tensors, such as `outputs["{name}"]`' if name else ""
+    if isinstance(outputs, list | tuple):
+        return "give `outputs[0]`, and add the losses of auxiliary logits"
+    return "give `torch.as_tensor(logits)`" if hasattr(outputs, "__array__") and not isinstance(outputs, Tensor) else ""
 
 
 def check_mode(logits: Tensor, mode: Mode | None) -> None:
@@ -53,22 +69,28 @@ def check_mode(logits: Tensor, mode: Mode | None) -> None:
         raise InputError(f"has shape {tuple(logits.shape)}", where="logits", expected=f"{expected} in mode '{mode}'")
 
 
-def label_maps(target: Tensor, shape: tuple[int, ...]) -> Tensor:
+def label_maps(target: Tensor, shape: tuple[int, ...], channels: int) -> Tensor:
     """Return labels of a shape (N, ...); they may have a channel, (N, 1, ...), or be floats that are whole numbers.
 
-    On a GPU a float that is no whole number becomes a label that is no class's.
+    The logits have so many channels. On a GPU a float that is no whole number becomes a label that is no class's.
     """
     if not isinstance(target, Tensor) or target.is_complex():
-        raise InputError(f"found {getattr(target, 'dtype', type(target))}", where="target", expected=LABELS)
+        found = f"found {target.dtype if isinstance(target, Tensor) else type(target).__name__}"
+        cure = (
+            "give `torch.as_tensor(target)`" if hasattr(target, "__array__") and not isinstance(target, Tensor) else ""
+        )
+        raise InputError(found, where="target", expected=LABELS, cure=cure)
     labels = dense(stripped(target), "target")
     if labels.ndim == len(shape) + 1 and labels.shape[1] == 1:
         labels = labels.squeeze(1)
     if labels.shape != shape:
+        given = tuple(target.shape)
+        last = labels.shape == (shape[0], channels, *shape[1:-1])  # the logits have their channels at the end
         raise InputError(
-            f"has shape {tuple(target.shape)}",
+            f"has shape {given}",
             where="target",
             expected=f"{shape}, as the logits have",
-            cure=call_that_works("target", tuple(target.shape), shape),
+            cure="give `logits.movedim(-1, 1)`" if last else call_that_works("target", given, shape),
         )
     if not labels.is_floating_point():
         return labels
@@ -82,7 +104,8 @@ def label_maps(target: Tensor, shape: tuple[int, ...]) -> Tensor:
 def label_channels(logits: Tensor, target: Tensor) -> Tensor:
     """Return a multilabel target, shaped like the logits; with one channel it may be left out."""
     if not isinstance(target, Tensor):
-        raise InputError(f"found {type(target)}", where="target", expected=LABELS)
+        cure = "give `torch.as_tensor(target)`" if hasattr(target, "__array__") else ""
+        raise InputError(f"found {type(target)}", where="target", expected=LABELS, cure=cure)
     if logits.shape[1] == 1 and target.ndim == logits.ndim - 1:
         target = target.unsqueeze(1)
     if target.shape != logits.shape:
@@ -90,7 +113,7 @@ def label_channels(logits: Tensor, target: Tensor) -> Tensor:
             f"has shape {tuple(target.shape)}",
             where="target",
             expected=f"{tuple(logits.shape)}, as the logits have in mode 'multilabel'",
-            cure=f"give `F.one_hot(target, {logits.shape[1]}).movedim(-1, 1)` of labels",
+            cure=_call_for_channels(tuple(target.shape), tuple(logits.shape)),
         )
     target = dense(stripped(target), "target")
     if target.is_floating_point() and eager_on_cpu(target):
@@ -99,6 +122,16 @@ def label_channels(logits: Tensor, target: Tensor) -> Tensor:
         if all(torch.equal(part.to(target.dtype), floats) for part, floats in parts):
             return small  # checks of floats cost more than a loss
     return target
+
+
+def _call_for_channels(found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """Return, for an error, the call that makes a multilabel target of the wanted shape (N, C, ...)."""
+    if len(found) == len(wanted) and found == (wanted[0], *wanted[2:], wanted[1]):
+        return "give `target.movedim(-1, 1)`"
+    if len(found) == len(wanted) and found[:2] == wanted[:2]:
+        mode = "trilinear" if len(wanted) == 5 else "bilinear"
+        return f'resize the logits: `F.interpolate(logits, {found[2:]}, mode="{mode}")`'
+    return f"give `F.one_hot(target, {wanted[1]}).movedim(-1, 1)` of labels"
 
 
 def is_soft(logits: Tensor, target: Tensor | Labels) -> bool:

@@ -197,10 +197,10 @@ class PPO2Sampler(BaseSampler):
         return cls(search_space, **{**PRESETS[name], **changes})
 
     def __repr__(self) -> str:
-        s = self.settings
+        s, count = self.settings, len(self.search_space)
         kind = "moved by a model" if s.move == "model" else "moved by PPO2"
         return (
-            f"PPO2Sampler({len(self.search_space)} parameters, {s.steps} steps of {s.trials_per_step} trials, "
+            f"PPO2Sampler({count} parameter{'s' * (count != 1)}, {s.steps} steps of {s.trials_per_step} trials, "
             f"{kind}, sigma={s.sigma:g}, seed={self.seed})"
         )
 
