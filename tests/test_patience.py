@@ -151,6 +151,21 @@ def test_a_job_that_can_never_run_fails_at_once(executor):
     assert [kind for kind, _ in executor.reported] == ["error"]
 
 
+CALL = "'.\n    sbatch call:\n        sbatch --chdir=/home/invalid/unrecognized option\n    sbatch script:\n#!/bin/sh"
+
+
+def test_words_in_the_call_of_sbatch_are_no_reason_to_give_up(executor, caplog):
+    limit = "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Job violates accounting/QOS policy"
+    assert submit(executor, [f"SLURM sbatch failed. The error message was '{limit}{CALL}"]) == 2
+    assert executor.reported == []
+    assert "Job violates accounting/QOS policy'. The job of rule trials is tried again" in caplog.text
+
+
+@pytest.mark.parametrize("what", ["Invalid authentication credential", "Invalid user id"])
+def test_a_name_service_or_munge_that_is_away_is_waited_for(executor, what):
+    assert submit(executor, [f"SLURM sbatch failed. The error message was 'sbatch: error: {what}{CALL}"]) == 2
+
+
 def test_nodes_that_failed_are_used_again_where_no_other_is_left(executor):
     refusal = "SLURM sbatch failed: Requested node configuration is not available"
     executor._failed_nodes.update(("n1", "n2"))

@@ -44,6 +44,7 @@ FINAL = (
     "unrecognized option",
     "access/permission denied",
 )
+PASSING = ("invalid authentication", "invalid user")  # munge or the name service is away
 
 
 def pauses() -> Iterator[float]:
@@ -238,15 +239,17 @@ def _wait(executor: Any, job: Any, wildcards: str, message: str, waits: Iterator
     name, and their rule and wildcards as a comment. An earlier attempt has the same comment, but its id is known.
     """
     patience: Patience = executor.patience
-    if NO_NODE in message.lower() and _use_failed_nodes(executor, after=0.0):
+    # Behind it the plugin writes the whole call, in which any word can be.
+    reason = " ".join(message.partition("sbatch call:")[0].split())
+    refusal = reason.lower()
+    if NO_NODE in refusal and _use_failed_nodes(executor, after=0.0):
         return ""
-    if any(word in message.lower() for word in FINAL):
+    if any(word in refusal for word in FINAL) and not any(word in refusal for word in PASSING):
         return None
     comment = f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
     told = False
     for pause in waits:
         if not told:
-            reason = message.splitlines()[0]
             executor.logger.warning(f"autoseg: {reason} The job of rule {job.name} is tried again in {pause:.0f} s.")
             told = True
         if patience.ending.wait(pause):

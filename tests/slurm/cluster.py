@@ -80,7 +80,7 @@ ACCOUNTING = """\
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=localhost
 AccountingStoragePort=16819
-AccountingStorageEnforce=associations"""
+AccountingStorageEnforce=limits"""
 DATABASE = """\
 DbdHost=localhost
 DbdPort=16819
@@ -198,6 +198,14 @@ class Cluster:
         """Let all nodes have the same clock again."""
         for node in NODES:
             (self.folder / f"clock-{node}").unlink(missing_ok=True)
+
+    def limit_submissions(self, most: int) -> None:
+        """Let sbatch refuse more jobs of the user than so many at once; -1: as many as there are."""
+        self._run(["sacctmgr", "-i", "modify", "user", "root", "set", f"MaxSubmitJobs={most}"])
+
+    def set_partition(self, state: str) -> None:
+        """Open or close the partition, as an administrator does: up, inactive (sbatch refuses every job)."""
+        self._run(["scontrol", "update", "partitionname=gpu", f"state={state}"])
 
     def stop_accounting(self) -> None:
         """Let slurmdbd go away: sacct is not answered, and slurmctld keeps what it would be told."""

@@ -103,6 +103,32 @@ def test_accounting_that_is_away_for_a_while_is_waited_for(run, cluster, unbroke
     assert not away.twice
 
 
+def test_a_limit_of_submitted_jobs_and_a_closed_partition_are_waited_out(run, cluster, unbroken):
+    """SLURM takes one job at a time, and for a while none."""
+    if not cluster.accounting:
+        pytest.skip("this cluster keeps no accounts; `make test-long` starts one that does")
+    refused = run(small())
+    held = {"words": ["trials", "step-001"], "do": "hold"}
+    try:
+        cluster.limit_submissions(1)
+        refused.fail(held)
+        refused.start()
+        refused.until(lambda: refused.seen("trials", "step-001") and "violates accounting" in refused.log())
+        assert len(refused.jobs("trials")) == 1
+        cluster.set_partition("inactive")
+        refused.fail()
+        refused.until(lambda: "partition not available" in refused.log())
+        cluster.set_partition("up")
+        assert refused.end(900) == 0, refused.log()[-5000:]
+    finally:
+        cluster.set_partition("up")
+        cluster.limit_submissions(-1)
+    assert {job.state for job in refused.jobs()} == {"COMPLETED"}
+    assert refused.outcome() == unbroken
+    assert refused.trials() == 2 * 3
+    assert not refused.twice
+
+
 def test_an_account_that_is_not_there_is_said_before_the_first_job(run, cluster):
     if not cluster.accounting:
         pytest.skip("this cluster keeps no accounts; `make test-long` starts one that does")
