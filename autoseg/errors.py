@@ -38,7 +38,19 @@ class Problem:
             text += f" Expected {self.expected}" if text.endswith("?") else f"; expected {self.expected}"
         if self.cure:
             text += f"; {self.cure}"
-        return text if text.endswith(("?", "!", ".")) else f"{text}."
+        return _brief(text if text.endswith(("?", "!", ".")) else f"{text}.")
+
+
+LONGEST_LINE, MOST_LINES = 1000, 25
+
+
+def _brief(text: str) -> str:
+    """Return a message without the middle of what is long in it: a file's whole content, or a tensor's."""
+    lines = text.split("\n")
+    if len(lines) > MOST_LINES:
+        lines = [*lines[: MOST_LINES - 2], "...", lines[-1]]
+    half = LONGEST_LINE // 2
+    return "\n".join(line if len(line) <= LONGEST_LINE else f"{line[:half]} ... {line[-half:]}" for line in lines)
 
 
 class InputError(ValueError):
@@ -130,6 +142,29 @@ def whole_number(value: Any, where: str = "", *, least: int | None = 0, unit: st
         bound = "" if least is None else f", {least} or more"
         raise InputError(f"found {value!r}", where=where, expected=f"a whole number{f' {unit}' if unit else ''}{bound}")
     return number
+
+
+def truth(value: Any, where: str) -> bool:
+    """Return True or False; anything else is an InputError.
+
+    >>> truth(False, "sync")
+    False
+    """
+    if not isinstance(value, bool):
+        raise InputError(f"found {value!r}", where=where, expected="true or false")
+    return value
+
+
+def one_of(value: Any, choices: Iterable[str], kind: str, *, where: str = "") -> str:
+    """Return a name that is one of those that are known; anything else is an InputError.
+
+    >>> one_of("sum", ["mean", "sum"], "reduction")
+    'sum'
+    """
+    known = list(choices)
+    if not isinstance(value, str) or value not in known:
+        raise unknown(kind, str(value), known, where=where)
+    return value
 
 
 def unknown(kind: str, given: str, choices: Iterable[str], *, where: str = "") -> InputError:

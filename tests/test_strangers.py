@@ -10,10 +10,14 @@ import resource
 import sys
 import time
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 import yaml
 from PIL import Image
 from small_task import arguments
@@ -22,6 +26,7 @@ from autoseg import strict
 from autoseg.cli import main
 from autoseg.data.model import Index
 from autoseg.data.reading import LARGEST, Unreadable, decode_image, read_bytes, remarks
+from autoseg.errors import InputError
 from autoseg.files import parse, read_text
 from autoseg.losses.surrogate import Surrogate
 from autoseg.pipeline.config import Pipeline
@@ -526,6 +531,81 @@ def test_arguments_that_lie_are_refused_by_their_names():
         PPO2Sampler({"x": FloatDistribution(0, 1)}, initial_mean=3)
     with refused(where="search_space"):
         PPO2Sampler({1: FloatDistribution(0, 1)})
+
+
+class Odd:
+    """Pretends to be a sequence."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, place: int) -> None:
+        raise RuntimeError("odd")
+
+
+def odd_values() -> list[Any]:
+    """Return values that raise where they are compared, counted or asked whether they are true."""
+    arrays = [np.array([1, 2]), np.array([]), torch.zeros(2), torch.zeros(0)]
+    return [*arrays, {}, {"a": 1}, [1, 2], set(), Odd(), b"a", 1j]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("empty", "sync", "per_image", "volumes", "absent", "pick", "independent_sampler", "out", "workers"),
+        *("trials_per_gpu", "progress", "loss", "mode", "class_weights", "layout", "family", "theta", "conventions"),
+    ],
+)
+@pytest.mark.parametrize("value", odd_values(), ids=repr)
+def test_odd_objects_are_refused_by_the_name_of_their_argument(name, value):
+    from optuna.distributions import FloatDistribution
+
+    from autoseg import PPO2Sampler, SegmentationMetrics, build_loss
+    from autoseg.search.notebook import search
+
+    calls: dict[Callable[..., Any], tuple[str, ...]] = {
+        partial(SegmentationMetrics, 2): ("empty", "sync", "per_image", "volumes", "absent"),
+        partial(PPO2Sampler, {"x": FloatDistribution(0, 1)}): ("pick", "independent_sampler"),
+        partial(search, lambda loss: 0.5, "mIoU"): ("out", "workers", "trials_per_gpu", "progress", "loss"),
+        partial(build_loss, "ce"): ("mode", "class_weights"),
+        partial(Surrogate.make, "mIoU"): ("layout", "family", "theta", "conventions"),
+    }
+    right = {"class_weights": "[1, 2] array([1, 2])", "conventions": "{}", "loss": "{}"}  # these are what is wanted
+    if repr(value) in right.get(name, ""):
+        return
+    with pytest.raises(InputError) as error:
+        next(call for call, names in calls.items() if name in names)(**{name: value})
+    assert name in str(error.value) or "unknown key 'a'" in str(error.value)
+
+
+def test_small_floats_of_eight_bits_are_refused():
+    from autoseg import SegmentationMetrics, build_loss
+
+    small, target = torch.zeros(1, 2, 4, 4).to(torch.float8_e4m3fn), torch.zeros(1, 4, 4, dtype=torch.long)
+    with refused(where="logits"):
+        build_loss("ce")(small, target)
+    with refused(where="target"):
+        build_loss("naive:mIoU")(torch.zeros(1, 2, 4, 4), small)
+    with refused(where="pred"):
+        SegmentationMetrics(2).update(small[:, 0], target)
+    with refused(where="target"):
+        build_loss("naive:mIoU")(torch.zeros(1, 2, 4, 4), torch.zeros(1, 2, 4, 4).to_sparse())
+
+
+def test_a_sentence_is_short_whatever_was_found():
+    with pytest.raises(InputError) as error:
+        load_pipeline({**content("tiny"), "tables": ["x" * 10_000] * 20}, "the config")
+    assert len(str(error.value)) < 1200
+    assert str(error.value).startswith("the config: tables: ")
+    assert len(str(InputError("\n".join("abc") + "\n" * 300, where="logits", expected="a tensor")).splitlines()) < 30
+
+
+@pytest.mark.parametrize("value", [["mIoU"], {"kind": None}])
+def test_a_value_of_for_that_is_no_name_is_refused(value):
+    config = content("tiny")
+    config["searches"] = {"{m}": {**next(iter(config["searches"].values())), "for": {"m": [value, value]}}}
+    with refused(where="for"):
+        load_pipeline(config, "the config")
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", None, 3, "a:b", "../x", "a/b", "a+b", "2*a"])

@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from autoseg.errors import InputError, unknown
+from autoseg.errors import InputError, one_of, truth
 from autoseg.losses.labels import Labels
 from autoseg.losses.targets import check_batch, check_logits, check_mode, is_soft, label_channels
 from autoseg.metrics.counts import IgnoreIndex, check_ignore_index, check_void_is_no_class
@@ -68,16 +68,14 @@ class Loss(nn.Module):
         super().__init__()
         self.ignore_index = check_ignore_index(ignore_index)
         self.guarded = isinstance(ignore_index, str)
-        if mode is not None and mode not in get_args(Mode):
-            raise unknown("mode", str(mode), get_args(Mode), where="mode")
+        if mode is not None:
+            one_of(mode, get_args(Mode), "mode", where="mode")
         self.mode = mode
         self.class_weights: Tensor | None
         weights = None if class_weights is None else check_class_weights(class_weights)
         self.register_buffer("class_weights", weights, persistent=False)
-        for name, value in (("sync", sync), ("check_labels", check_labels)):
-            if not isinstance(value, bool):
-                raise InputError(f"found {value!r}", where=name, expected="true or false")
-        self.sync, self.group, self.check_labels = sync, group, check_labels
+        self.sync, self.group = truth(sync, "sync"), group
+        self.check_labels = truth(check_labels, "check_labels")
 
     def extra_repr(self) -> str:
         """Describe the loss in one line."""

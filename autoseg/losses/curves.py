@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from autoseg.errors import InputError, unknown
+from autoseg.errors import InputError, one_of, truth
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +27,7 @@ Array = Any
 
 
 MOST_PIECES = 1000
+MOST_NUMBERS = 1_000_000  # of theta: more than any surrogate has, and not endless
 
 
 NARROW = 1e-6
@@ -206,7 +207,7 @@ def as_numbers(numbers: Sequence[float], what: str) -> list[float]:
         if isinstance(numbers, str | bytes | bytearray | Mapping | Set):
             raise TypeError
         kind = str(getattr(numbers, "dtype", ""))  # an array's or a tensor's
-        listed = list(numbers)
+        listed = list(itertools.islice(numbers, MOST_NUMBERS))
         if "bool" in kind or "complex" in kind or any(isinstance(number, str | bytes | bool) for number in listed):
             raise TypeError
         found = [float(number) for number in listed]
@@ -344,8 +345,7 @@ class CurveSpace:
     truth_table: bool = True
 
     def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise unknown("family of curves", str(self.family), FAMILIES)
+        one_of(self.family, FAMILIES, "family of curves")
         if self.pieces is None:
             object.__setattr__(self, "pieces", FAMILIES[self.family].usual_pieces)
         if isinstance(self.pieces, bool) or not isinstance(self.pieces, int) or not 1 <= self.pieces <= MOST_PIECES:
@@ -353,8 +353,7 @@ class CurveSpace:
                 f"found {self.pieces!r}", where="pieces", expected=f"a whole number from 1 to {MOST_PIECES}"
             )
         for name in ("monotone", "truth_table"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"found {getattr(self, name)!r}", where=name, expected="True or False")
+            truth(getattr(self, name), name)
         if not self._kind.planar and self.monotone and not self.truth_table:
             raise InputError(
                 f"a monotone {self.family} curve has its slopes from a softmax, which fixes g(1) = 1",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import ConfigDict, Field
 
 from autoseg.errors import InputError, located
-from autoseg.files import Document
+from autoseg.files import Document, parse
 from autoseg.losses.curves import CurveSpace, as_numbers
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions
@@ -89,9 +89,7 @@ class Surrogate(Document):
             truth_table=truth_table,
             theta=values,
             control_points=points,
-            conventions=conventions
-            if isinstance(conventions, Conventions)
-            else found.loss_conventions(**(conventions or {})),
+            conventions=_conventions(found, conventions),
             source=str(source),
         )
 
@@ -153,10 +151,20 @@ def curve_space(
     """Return the name of the layout, the layout, and the space of each of its curves, for a metric."""
     found = formula.get(metric)
     arrangement = found.layout(layout)
-    name = layout or next(iter(found.layouts), "paper")
-    if pieces is None and family == "bezier":
+    name = next(iter(found.layouts), "paper") if layout is None else layout
+    if pieces is None and isinstance(family, str) and family == "bezier":
         pieces = arrangement.pieces
     return name, arrangement, CurveSpace(family, pieces, monotone, truth_table)
+
+
+def _conventions(metric: formula.Formula, given: Conventions | Mapping[str, Any] | None) -> Conventions:
+    if isinstance(given, Conventions):
+        return given
+    changes = {} if given is None else given
+    if not isinstance(changes, Mapping) or not all(isinstance(name, str) for name in changes):
+        expected = "Conventions, or changes to the metric's by name"
+        raise InputError(f"found {changes!r}", where="conventions", expected=expected)
+    return parse(Conventions, {**metric.loss_conventions().model_dump(), **changes})
 
 
 def _parts(numbers: Sequence[float], count: int, space: CurveSpace, what: str, metric: str) -> list[list[float]]:

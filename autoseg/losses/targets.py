@@ -143,5 +143,5 @@ def is_soft(logits: Tensor, target: Tensor | Labels) -> bool:
         return False
     if not target.is_floating_point() or target.shape != logits.shape:
         return False
-    plain = stripped(target)
+    plain = dense(stripped(target), "target")
     return not eager_on_cpu(plain) or not bool((plain == plain.long()).all())

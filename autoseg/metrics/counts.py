@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autoseg.errors import InputError, whole_number
+from autoseg.errors import InputError, first_line, whole_number
 from autoseg.metrics import more
 from autoseg.metrics.conventions import Conventions, reach
 from autoseg.metrics.targets import LABELS, check_whole_numbers, dense, stripped
@@ -39,8 +39,8 @@ def label_map(labels: LabelMap, num_classes: int, ignore_index: int | None, what
     if not isinstance(labels, Tensor):
         try:
             array = np.asarray(labels)
-        except ValueError as error:
-            raise InputError(f"is not an array ({error})", where=what, expected=LABELS) from None
+        except (ValueError, TypeError, RuntimeError, MemoryError) as error:
+            raise InputError(f"is not an array ({first_line(error)})", where=what, expected=LABELS) from None
         if array.dtype.kind not in "iubf":
             raise InputError(f"has dtype {array.dtype}", where=what, expected=LABELS)
         labels = torch.from_numpy(np.require(array, requirements=["C", "W"]))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from autoseg.errors import InputError, unknown
+from autoseg.errors import InputError, one_of, unknown
 from autoseg.metrics.conventions import Absent, Conventions, reach
 
 if TYPE_CHECKING:
@@ -221,9 +221,7 @@ class Formula:
         }
         if name is None:
             name = next(iter(layouts))
-        if name not in layouts:
-            raise unknown(f"layout of {self.name}", str(name), layouts)
-        return layouts[name]
+        return layouts[one_of(name, layouts, f"layout of {self.name}")]
 
     def loss_conventions(self, conventions: Conventions | None = None, **changes: Any) -> Conventions:
         """Return a surrogate's conventions: the metric's, but for `drop_background`, with changes.

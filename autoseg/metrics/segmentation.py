@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from autoseg.errors import InputError, unknown, whole_number
+from autoseg.errors import InputError, truth, unknown, whole_number
 from autoseg.metrics import formula, shapes
 from autoseg.metrics.conventions import Absent, Conventions, named_conventions
 from autoseg.metrics.counts import (
@@ -112,7 +112,7 @@ class SegmentationMetrics(nn.Module):
             boundary_radius=boundary_radius,
             drop_background=drop_background,
             mask_void=mask_void,
-            absent=absent or "skip",
+            absent="skip" if absent is None else absent,
             **others,
         )
         if not isinstance(metrics, Iterable) or isinstance(metrics, str):
@@ -123,7 +123,11 @@ class SegmentationMetrics(nn.Module):
             self._formulas[found.name] = found
         if not self._formulas:
             raise InputError("the list is empty", where="metrics", expected="at least one name of a metric")
-        self.per_image, self.volumes, self.empty, self.sync = per_image, volumes, float(empty), sync
+        if isinstance(empty, bool) or not isinstance(empty, int | float | np.number):
+            raise InputError(f"found {empty!r}", where="empty", expected="a number, or NaN")
+        self.empty = float(empty)
+        self.per_image, self.volumes = truth(per_image, "per_image"), truth(volumes, "volumes")
+        self.sync = truth(sync, "sync")
         weights = None if class_weights is None else check_count(check_class_weights(class_weights), self.num_classes)
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", weights, persistent=False)

@@ -32,6 +32,8 @@ def dense(x: Tensor, where: str) -> Tensor:
     """Return the tensor; a sparse, quantised or meta tensor is refused."""
     if x.layout != torch.strided or x.is_meta or x.is_quantized:
         raise InputError("is sparse, quantised or without data", where=where, expected="a dense tensor")
+    if x.is_floating_point() and x.element_size() < 2:
+        raise InputError(f"has dtype {x.dtype}", where=where, expected="floats of 16 bits or more")
     return x
 
 
@@ -69,7 +71,7 @@ def check_class_weights(weights: Sequence[float] | Tensor, where: str = "class_w
     """Return how much each class weighs in a mean, in float64; 0 leaves a class out."""
     try:
         found = torch.as_tensor(weights, dtype=torch.float64).detach().cpu()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # torch raises the last two
         found = torch.zeros(0)
     if found.ndim != 1 or not bool((found >= 0).all() & found.isfinite().all()) or not found.sum() > 0:
         raise InputError(f"found {weights}", where=where, expected="a number for each class, 0 or more, not all 0")

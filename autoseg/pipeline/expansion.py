@@ -42,6 +42,9 @@ def expand(plans: Mapping[str, Any], where: str) -> dict[str, Any]:
         for values in itertools.product(*ranges.values()):
             chosen = dict(zip(ranges, values, strict=True))
             filled = _fill(name, chosen)
+            if isinstance(filled, list | Mapping):
+                expected = "words or numbers, as the search is called after them"
+                raise InputError(f"found {filled!r}", where=f"{where}.{name}.for", expected=expected)
             if filled in found:
                 what, cure = f"gives '{filled}' twice", "write every name of its `for` in its name"
                 raise InputError(what, where=f"{where}.{name}", cure=cure)

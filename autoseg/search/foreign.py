@@ -40,6 +40,8 @@ class Foreign:
         seed: int,
         warner: Warner,
     ) -> None:
+        if sampler is not None and not isinstance(sampler, BaseSampler):
+            raise InputError(f"found {sampler!r}", where="independent_sampler", expected="a sampler of Optuna, or None")
         self._given = sampler
         self._seed = seed
         self._warner = warner

@@ -22,7 +22,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from autoseg.errors import InputError, unknown
+from autoseg.errors import InputError, truth, unknown, whole_number
 from autoseg.files import fingerprint, parse
 from autoseg.losses.surrogate import Surrogate
 from autoseg.search.early import Watch
@@ -89,12 +89,15 @@ def search(
     >>> len(found.trials), found.trials[0].scores["BF1"], found.surrogate.metric
     (8, 0.5, 'mIoU')
     """
+    workers, progress = whole_number(workers, "workers", least=1), truth(progress, "progress")
+    if out is not None and not isinstance(out, str | os.PathLike):
+        raise InputError(f"found {out!r}", where="out", expected="the path of a folder")
     if preset is None and settings.get("sampler", "ppo2") == "ppo2":
         preset = "recommended"
     given = {"steps": steps, "trials_per_step": trials_per_step, "preset": preset, "seed": seed}
     known = {key: value for key, value in given.items() if value is not None}
     wanted = parse(Search, {"metric": metric, **known, **settings}, "autoseg.search")
-    objective = TrainingFunction(_checked(train, workers), wanted.seed, _check_options(loss or {}))
+    objective = TrainingFunction(_checked(train, workers), wanted.seed, _check_options({} if loss is None else loss))
     objective.loss(surrogate(wanted, search_space(wanted).initial))  # a wrong argument is told before the search begins
     with _folder(out) as folder:
         chosen = run(folder, wanted, objective, workers, progress, trials_per_gpu, hours, here=workers == 1)
@@ -237,11 +240,13 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Refuse arguments that `SurrogateLoss` does not have, or that the search itself decides."""
     from autoseg.losses.surrogate_loss import SurrogateLoss
 
+    if not isinstance(options, Mapping):
+        raise InputError(f"found {options!r}", where="loss", expected="arguments of SurrogateLoss by name")
     own = ("theta", "family", "control_points", "layout", "pieces", "monotone", "truth_table", "source")
     known = [name for name in inspect.signature(SurrogateLoss).parameters if name not in ("metric", *own)]
     for name in options:
         if name not in known:
-            raise unknown("argument of a loss", name, known, where="loss")
+            raise unknown("argument of a loss", str(name), known, where="loss")
     return dict(options)
 
 

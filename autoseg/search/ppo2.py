@@ -88,7 +88,8 @@ class Settings:
             object.__setattr__(self, name, float(value))
         for name, hint in get_type_hints(type(self)).items():
             known = (False, True) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
-            if known and getattr(self, name) not in known:
+            value = getattr(self, name)
+            if known and not (isinstance(value, str | int | np.bool_) and value in known):
                 choices = [str(choice) for choice in known]
                 raise unknown(f"PPO2 {name}", str(getattr(self, name)), choices, where=name)
             if hint is bool:

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from tqdm import tqdm
 
 from autoseg import gpus
-from autoseg.errors import InputError
+from autoseg.errors import InputError, whole_number
 from autoseg.files import fingerprint, writing
 from autoseg.losses.surrogate import Surrogate
 from autoseg.plugins import import_callable
@@ -188,8 +188,8 @@ def run(
     """
     if hours is not None and not (is_number(hours) and hours > 0):
         raise InputError(f"found {hours!r}", where="hours", expected="a positive number")
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise InputError(f"found {workers!r}", where="workers", expected="a whole number of at least 1")
+    workers = whole_number(workers, "workers", least=1)
+    trials_per_gpu = whole_number(trials_per_gpu, "trials_per_gpu")
     if isinstance(objective, str):
         load_objective(objective)
         objective = UserFunction(objective)

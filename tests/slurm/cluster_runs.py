@@ -70,7 +70,7 @@ class Run:
         *arguments: str,
         more: Sequence[str] = (),
         jobs: int = 6,
-        memory: int = MEMORY,
+        memory: str = f"{MEMORY}*attempt",
         retries: int = 6,
         resources: Sequence[str] = ("slurm_partition=gpu",),
     ) -> None:
@@ -81,7 +81,7 @@ class Run:
         """
         rules = ("prepare_dataset", "cache_dataset", "trials", "train", "evaluate", "figure")
         asked = ["trials:gpu=1", "train:gpu=1", "trials:runtime=60", *more]
-        asked += [f"{rule}:mem_mb={memory}*attempt" for rule in rules]
+        asked += [f"{rule}:mem_mb={memory}" for rule in rules]
         self._start(
             [
                 *(sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")),

@@ -40,7 +40,7 @@ def as_here(run: Run) -> bool:
 
 def test_the_demo_on_the_cluster_has_the_results_of_a_local_one(run):
     demo = run(content("demo"))
-    demo.start(memory=3000)
+    demo.start(memory="3000*attempt")
     assert demo.end(3600) == 0, demo.log()[-5000:]
     assert {job.state for job in demo.jobs()} == {"COMPLETED"}
     assert as_here(demo)
