@@ -111,8 +111,10 @@ def _alone(path: Path) -> Iterator[None]:
             raise InputError(what, where=path.parent, cure="wait for it") from None
         except OSError as error:
             logger.warning("%s: this file system has no locks (%s); run no second fetch.", path.parent, error.strerror)
-        yield
-        path.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def _download(archive: Archive, mirror: str | None, here: Path) -> None:

@@ -115,7 +115,7 @@ class SegmentationMetrics(nn.Module):
             absent="skip" if absent is None else absent,
             **others,
         )
-        if not isinstance(metrics, Iterable) or isinstance(metrics, str):
+        if not isinstance(metrics, Iterable) or isinstance(metrics, str) or np.ndim(metrics) == 0:
             metrics = [metrics]
         self._formulas: dict[str, Formula] = {}
         for name in metrics:

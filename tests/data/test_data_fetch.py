@@ -253,6 +253,7 @@ def test_what_is_no_archive_address_or_folder_is_answered(tmp_path, server, monk
     ):
         assert run(tmp_path / "pets", source) == 2
         assert said in capsys.readouterr().err
+        assert not list((tmp_path / "pets").glob(".*.lock"))
         (tmp_path / "pets/annotations.tar.gz").unlink(missing_ok=True)
     (tmp_path / "file").write_text("")
     assert run(tmp_path / "file", server.url) == 2

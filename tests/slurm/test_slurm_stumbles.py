@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,7 @@ class Stumbling(Run):
     def __init__(self, folder: Path, config: Path) -> None:
         super().__init__(folder, config)
         self.exit_code = 1
+        self.local: Future[subprocess.CompletedProcess[str]]  # the same without a cluster
         self.commands = folder / "commands"
         self.commands.mkdir()
         for name in ("squeue", "sbatch"):
@@ -77,6 +80,9 @@ def run(tmp_path_factory, cluster):
     """
     folder = tmp_path_factory.mktemp("stumbles")
     run = Stumbling(folder / "there", Path(with_config(folder, small(trials_per_job=2))[1]))
+    (folder / "here").mkdir()
+    pool = ThreadPoolExecutor(1)
+    run.local = pool.submit(snakemake, folder / "here", "--configfile", str(run.config))  # while the cluster waits
     try:
         run.fail(HELD)
         run.start()
@@ -100,6 +106,7 @@ def run(tmp_path_factory, cluster):
     finally:
         cluster.start_missing_controller()
         run.stop()
+        pool.shutdown()
 
 
 def test_the_run_ends_well_by_itself(run):
@@ -108,10 +115,10 @@ def test_the_run_ends_well_by_itself(run):
         assert sentence in run.log(), run.log()[-5000:]
 
 
-def test_its_results_are_those_of_a_local_run(run, tmp_path):
-    done = snakemake(tmp_path, "--configfile", str(run.config))
+def test_its_results_are_those_of_a_local_run(run):
+    done = run.local.result()
     assert done.returncode == 0, done.stdout
-    assert results(run.results) == results(tmp_path / "results")
+    assert results(run.results) == results(run.folder.parent / "here/results")
 
 
 def test_nothing_finished_is_trained_again(run):
