@@ -115,10 +115,10 @@ class SegmentationMetrics(nn.Module):
             absent="skip" if absent is None else absent,
             **others,
         )
-        if not isinstance(metrics, Iterable) or isinstance(metrics, str) or np.ndim(metrics) == 0:
-            metrics = [metrics]
+        several = isinstance(metrics, Iterable) and not isinstance(metrics, str) and getattr(metrics, "ndim", 1)
+        wanted: Iterable[Any] = metrics if several else [metrics]
         self._formulas: dict[str, Formula] = {}
-        for name in metrics:
+        for name in wanted:
             found = formula.get(name)
             self._formulas[found.name] = found
         if not self._formulas:
