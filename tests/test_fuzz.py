@@ -406,7 +406,7 @@ def commands(made: Path) -> dict[str, list[str]]:
         "report": ["report", "--config", "FUZZ"],
         "loss": ["loss", "show", "FUZZ"],
         "plan": ["plan", "--config", "FUZZ"],
-        "doctor": ["doctor", "data", "FUZZ"],
+        "doctor": ["doctor", "prepared", "FUZZ"],
         "resume": ["resume", "--name", "FUZZ"],
         "auto": ["auto", str(made / "search/FUZZ"), "--metric", "FUZZ", "--hours", "FUZZ", "--out", "FUZZ"],
         "fetch": ["fetch", "FUZZ", "--root", "FUZZ", "--from", "FUZZ"],

@@ -79,6 +79,18 @@ def edit(path: Path) -> None:
     path.write_text(path.read_text().replace('"score": 0.', '"score": 0.9'))
 
 
+def by_folder(path: Path) -> None:
+    """Put a folder with a file in the place of a file."""
+    path.unlink()
+    (path / "in").mkdir(parents=True)
+
+
+def by_circle(path: Path) -> None:
+    """Put a link to itself in the place of a file."""
+    path.unlink()
+    path.symlink_to(path)
+
+
 @pytest.mark.parametrize(
     ("name", "damage", "removed"),
     [
@@ -96,6 +108,18 @@ def edit(path: Path) -> None:
         ("data/scenes/index.json", cut, 1),
         ("data/scenes/source.json", lose, 1),
         ("runs/scenes/tiny/ce/seed-0/scores.json", cut, 1),
+        # What stands in the place of a file is renamed, and was none of the files before.
+        ("searches/mIoU/step-001/trial-0.json", by_folder, 1 + 3 + 1),
+        ("searches/mIoU/step-001/trial-0.json", by_circle, 1 + 3 + 1),
+        ("searches/mIoU/step-001/proposals.json", by_folder, 6),
+        ("searches/mIoU/step-001/chunk-0-of-2.json", by_folder, 4),
+        ("searches/mIoU/surrogate.json", by_folder, 0),
+        ("data/scenes/split.json", by_folder, 0),
+        ("data/scenes/index.json", by_folder, 0),
+        ("data/scenes/source.json", by_folder, 1),
+        ("data/scenes/cache-32.bin", by_circle, 2),
+        ("data/scenes/cache-32.bin", by_folder, 2),
+        ("runs/scenes/tiny/ce/seed-0/scores.json", by_folder, 0),
     ],
 )
 def test_a_lost_or_damaged_file_is_found_and_what_says_done_of_it_is_removed(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -113,6 +115,39 @@ def test_what_runs_no_job_is_told_from_what_does(tmp_path, option):
     done = subprocess.run(command, cwd=tmp_path, env=environment(PYTHONPATH=str(ROOT)), capture_output=True, text=True)
     assert ("jobs are planned, dry=True" in done.stdout) == (option == "-n"), done.stdout + done.stderr
     assert "dry=False" not in done.stdout
+
+
+SKEWED = """
+from snakemake.dag import DAG
+from autoseg.pipeline import snakemake_private as private
+{call}
+rule all:
+    input: "last"
+rule first:
+    input: "given"
+    output: "first"
+    shell: "touch {{output}}"
+rule last:
+    input: "first"
+    output: "last"
+    shell: "touch {{output}}"
+"""
+
+
+@pytest.mark.parametrize("call", ["", "private.keep_times_in_order(DAG)"])
+def test_an_input_of_a_clock_that_is_ahead_fails_no_job(tmp_path, call):
+    (tmp_path / "Snakefile").write_text(SKEWED.format(call=call))
+    (tmp_path / "given").touch()
+    os.utime(tmp_path / "given", (time.time() + 3600,) * 2)
+    command = [sys.executable, "-m", "snakemake", "--cores", "1"]
+    options = {"cwd": tmp_path, "env": environment(PYTHONPATH=str(ROOT)), "capture_output": True, "text": True}
+    done = subprocess.run(command, **options)
+    if not call:
+        assert "clock skew" in done.stderr  # without it there would be nothing to mend
+        return
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "last").stat().st_mtime >= (tmp_path / "given").stat().st_mtime
+    assert "Nothing to be done" in subprocess.run(command, **options).stderr
 
 
 def test_a_limit_on_the_command_line_is_kept(tmp_path):

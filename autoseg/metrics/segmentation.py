@@ -115,7 +115,7 @@ class SegmentationMetrics(nn.Module):
             absent="skip" if absent is None else absent,
             **others,
         )
-        several = isinstance(metrics, Iterable) and not isinstance(metrics, str) and getattr(metrics, "ndim", 1)
+        several = isinstance(metrics, Iterable) and not isinstance(metrics, str) and getattr(metrics, "ndim", 1) > 0
         wanted: Iterable[Any] = metrics if several else [metrics]
         self._formulas: dict[str, Formula] = {}
         for name in wanted:

@@ -10,6 +10,7 @@ only what is lost.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +21,7 @@ from autoseg.data.cache import Cache, cache_paths, cache_sizes
 from autoseg.data.model import Index, SourcePaths
 from autoseg.data.split import Split
 from autoseg.errors import InputError
-from autoseg.files import checksum, read_json
+from autoseg.files import checksum, read_json, writing
 from autoseg.losses.surrogate import Surrogate
 from autoseg.pipeline.config import Pipeline
 from autoseg.pipeline.inputs import Inputs
@@ -49,11 +50,23 @@ def recover(pipeline: Pipeline, layout: Layout, *, remove: bool) -> list[Damage]
     found = list(damages(pipeline, layout))
     for damage in found if remove else []:
         for path in damage.remove:
-            Path(path).unlink(missing_ok=True)
+            if os.path.isdir(path):
+                _put_aside(Path(path))
+            else:
+                with writing(path):
+                    Path(path).unlink(missing_ok=True)
         if damage.aside:
-            place = Path(damage.where)
-            place.replace(place.with_name(f"damaged-{place.name}"))
+            _put_aside(Path(damage.where))
     return found
+
+
+def _put_aside(path: Path) -> None:
+    """Rename a damaged file, or a folder in its place."""
+    target = path.with_name(f"damaged-{path.name}")
+    with writing(path):
+        if target.is_dir():  # of an earlier time
+            target.rename(target.with_name(f"{target.name}-{time.time_ns()}"))
+        path.replace(target)
 
 
 def damages(pipeline: Pipeline, layout: Layout) -> Iterator[Damage]:
@@ -122,9 +135,9 @@ def _in_chunk(chunk: str) -> Iterator[Damage]:
         return
     for name, written in scores.items():
         path = os.path.join(os.path.dirname(chunk), name)
-        if not os.path.exists(path):
+        if not os.path.lexists(path):
             yield Damage(path, "is missing", (chunk,))
-        elif checksum(path) != written:
+        elif not os.path.isfile(path) or checksum(path) != written:
             yield Damage(path, "is not as it was written", (chunk,), aside=True)
 
 

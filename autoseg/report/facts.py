@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 import platform
 import re
@@ -92,10 +93,14 @@ def stages(logs: Path) -> list[Stage]:
     """Return the time and memory of each stage's jobs, from Snakemake's benchmark files; a job's last run counts."""
     found: dict[str, list[tuple[float, float]]] = {}
     for path in sorted(logs.rglob("*.tsv")):
-        with open(path, encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file, delimiter="\t"):
-                values = (_number(row.get("s")), _number(row.get("max_rss")))
-                found.setdefault(path.relative_to(logs).parts[0].removesuffix(".tsv"), []).append(values)
+        try:
+            with open(path, encoding="utf-8", errors="replace", newline="") as file:
+                rows = list(csv.DictReader(file, delimiter="\t"))
+        except (OSError, csv.Error):  # a page is not lost for a damaged log
+            continue
+        values = [(_number(row.get("s")), _number(row.get("max_rss"))) for row in rows]
+        if values:
+            found.setdefault(path.relative_to(logs).parts[0].removesuffix(".tsv"), []).extend(values)
     return [
         Stage(name, len(rows), sum(s for s, _ in rows) / 3600, max(rss for _, rss in rows) / 1024)
         for name, rows in sorted(found.items(), key=lambda item: _STAGES.index(item[0]) if item[0] in _STAGES else -1)
@@ -105,9 +110,10 @@ def stages(logs: Path) -> list[Stage]:
 def _number(text: str | None) -> float:
     """Return a number of a benchmark file; 0 for jobs that were too short to be measured."""
     try:
-        return float(text or 0)
+        number = float(text or 0)
     except ValueError:
         return 0.0
+    return number if math.isfinite(number) else 0.0
 
 
 @dataclass(frozen=True)

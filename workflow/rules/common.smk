@@ -18,6 +18,7 @@ from autoseg.pipeline.recovery import recover
 from autoseg.pipeline.resume import refuse_second
 from autoseg.plugins import hand_on
 from autoseg.versions import PREPARE_VERSION, SEARCH_VERSION, TRAINING_VERSION
+from snakemake.dag import DAG
 
 try:
     for path in private.given_configfiles(workflow):
@@ -43,14 +44,16 @@ def look_at_results(dry_run):
     try:
         if not dry_run:
             refuse_second(P.name)
+        remove = not dry_run and not private.is_locked(PATHS.folder)
+        remarks = [*recover(P, PATHS, remove=remove), *searches_begun_anew(P, PATHS)]
     except InputError as error:
         sys.exit(f"autoseg: {error}")
-    remove = not dry_run and not private.is_locked(PATHS.folder)
     plans = (plan_in_words(P, name) for name in SECONDS)
-    for remark in (*recover(P, PATHS, remove=remove), *searches_begun_anew(P, PATHS), *plans):
+    for remark in (*remarks, *plans):
         print(f"autoseg: {remark}", file=sys.stderr)
 
 
+private.keep_times_in_order(DAG)
 if workflow.is_main_process:
     private.before_jobs(workflow, look_at_results)
 
