@@ -135,5 +135,8 @@ def test_an_account_that_is_not_there_is_said_before_the_first_job(run, cluster)
     refused = run(one_run())
     refused.start(resources=["slurm_partition=gpu", "slurm_account=lba"])
     assert refused.end(60) != 0
-    assert "account: unknown account 'lba'; did you mean 'lab'? Known: lab, root; set slurm_account in" in refused.log()
+    assert (
+        "account: unknown account 'lba'; did you mean 'lab'? Expected one of lab, root; set slurm_account in"
+        in refused.log()
+    )
     assert not refused.jobs()
