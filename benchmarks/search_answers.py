@@ -128,7 +128,7 @@ def plot(runs: Runs, path: Path) -> None:
         for answer, name, style in ((0, "own answer", "s--"), (1, "model's answer", "o-")):
             values = {stop: summary(runs, method, stop, LONG, answer) for stop in STOPS}
             shown = {stop: value for stop, value in values.items() if value is not None}
-            if answer == 1 or method == "annealed":
+            if shown and (answer == 1 or method == "annealed"):
                 panel.plot(
                     list(shown), list(shown.values()), style, label=f"{method}, {name}", color=f"C{index}", markersize=3
                 )
