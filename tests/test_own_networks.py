@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +17,7 @@ import my_networks
 import pytest
 import torch
 import torch.nn.functional as F
-from pipeline_runs import changed, content, results, snakemake, with_config
+from pipeline_runs import changed, command, content, environment, results, snakemake, with_config
 from safetensors.torch import save_file
 from small_task import arguments, lines, small_task, start, wait_for
 from torch import nn
@@ -394,7 +397,7 @@ def test_a_search_goes_through_and_on_from_where_it_was(network, data, mobilenet
     whole = search(tmp_path / "whole", data, network, *more)
     again = tmp_path / "again"
     shutil.copytree(tmp_path / "whole", again)
-    for path in [again / "surrogate.json", *again.glob("step-002/*"), *again.glob("step-001/trial-00001*")]:
+    for path in [again / "surrogate.json", *again.glob("step-002/*"), again / "step-001/trial-1.json"]:
         path.unlink()  # as a kill in the first step would leave it
     assert search(again, data, network, *more) == whole
     scores = [json.loads(text)["score"] for name, text in whole.items() if "/trial-" in name]
@@ -481,3 +484,34 @@ def test_a_pipeline_makes_a_table_with_an_own_network_and_with_smps(mobilenet, t
     done = snakemake(tmp_path, "tables", *with_config(tmp_path, config))
     assert done.returncode != 0
     assert "retrainings.tiny: network: unknown architecture of smp 'FNP'; did you mean 'FPN'" in done.stdout
+
+
+@pytest.mark.long
+def test_a_pipeline_killed_in_its_search_and_in_its_training_ends_with_the_same_bytes(mobilenet, tmp_path):
+    config, folders = small_pipeline(mobilenet), [tmp_path / "whole", tmp_path / "killed"]
+    for folder in folders:
+        folder.mkdir()
+        shutil.copy(my_networks.__file__, folder)
+    whole, killed = folders
+    done = snakemake(whole, "tables", *with_config(whole, config))
+    assert done.returncode == 0, done.stdout
+    arguments = ("tables", *with_config(killed, config), "--rerun-incomplete")
+    trial, log = "results/tiny/searches/mIoU/step-001/trial-0.json", "results/tiny/runs/**/log.jsonl"
+    for seen, unseen in (
+        (trial, "results/tiny/searches/mIoU/surrogate.json"),
+        (log, "results/tiny/runs/**/scores.json"),
+    ):
+        process = subprocess.Popen(
+            command(*arguments), cwd=killed, env=environment(), start_new_session=True, stdout=subprocess.DEVNULL
+        )
+        wait_for(lambda seen=seen: any(killed.glob(seen)), process, seconds=300)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(60)
+        assert not list(killed.glob(unseen))
+        snakemake(killed, *arguments, "--unlock")
+    scored = (killed / trial).stat().st_mtime_ns
+    done = snakemake(killed, *arguments)
+    assert done.returncode == 0, done.stdout
+    assert (killed / trial).stat().st_mtime_ns == scored  # nothing finished is trained again
+    kinds = (".json", ".safetensors", ".md")
+    assert results(killed / "results", kinds) == results(whole / "results", kinds)

@@ -384,6 +384,17 @@ def test_a_multilabel_loss_of_logits_that_are_not_finite_is_nan(bad):
     assert build_loss("published:mIoU", mode="multilabel")(z, torch.ones(1, 2, 4, 4)).isnan()
 
 
+@pytest.mark.parametrize("name", ["published:mIoU", "dice"])
+@pytest.mark.parametrize("mode", ["binary", "multilabel"])
+def test_a_loss_of_the_greatest_logits_is_finite(name, mode):
+    z = torch.full((2, 1, 64, 64), 3e38) * torch.tensor([1.0, -1.0]).view(2, 1, 1, 1)
+    target = torch.zeros(2, 1, 64, 64).masked_fill(z > 0, 1.0)
+    for sign in (1, -1):
+        value, gradient = value_and_gradient(build_loss(name, mode=mode), sign * z, target)
+        assert value.item() == pytest.approx(0 if sign == 1 else 1, abs=1e-6)
+        assert gradient.isfinite().all()
+
+
 @settings(max_examples=40)
 @given(
     st.sampled_from(REGION),

@@ -61,15 +61,15 @@ class SigmoidKernel:
         z = self.z[some]
         of_1, valid, true, other, rise, spare, *work = self._memory(z)
         self._mask_of_1(some, of_1)
-        wrong = torch.addcmul(z, z, of_1, value=-2.0, out=spare)  # -z for 1 and z for 0
+        wrong = torch.addcmul(z, of_1, z, value=-2.0, out=spare)  # -z for 1 and z for 0; NaN if z is not finite
         torch.sigmoid(wrong, out=other)
         torch.sigmoid(wrong.neg_(), out=true)
         torch.mul(true, other, out=rise)  # of s by z for 1; for 0 it is as much less
         if self.has_void:
             rise.mul_(self._mask_of_labels(some, valid))
-        # The areas, needed or not, say which classes are in the batch; NaN where a logit is not finite.
+        # The areas, needed or not, say which classes are in the batch.
         area = valid.sum(1) if self.has_void else z.new_full((len(z),), z.shape[1])
-        sums = [area.add_(z.sum(1), alpha=0.0), of_1.sum(1)]
+        sums = [area, of_1.sum(1)]
         for number, (y, _, term) in enumerate(self.terms):
             s = true if y else other
             value, slope = (s, None) if term == P else curves[term].value_and_slope(s, work)
