@@ -106,6 +106,9 @@ bench-shrinking: venv  ## labels and contrast of the proxy task's images against
 bench-synthetic: venv  ## the published curves against cross entropy on the made-up data set, three seeds (minutes)
 	$(BIN)/python -m benchmarks.synthetic
 
+bench-zoo: venv  ## surrogates searched for further metrics, and three seeds of each on other scenes (an hour)
+	$(BIN)/python -m benchmarks.zoo
+
 bench-dag: venv  ## planning the paper, and what Snakemake adds to a job
 	$(BIN)/python -m benchmarks.dag
 

@@ -47,7 +47,7 @@ def test_every_block_says_what_it_is():
 # ------------------------------------------------------------------------------------------------------------- Python
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/losses.md", "docs/training.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/losses.md", "docs/which-loss.md", "docs/training.md"])
 def test_the_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
@@ -56,7 +56,7 @@ def test_the_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypa
 
 
 def test_no_page_with_programs_is_forgotten():
-    here = {"README.md", "docs/losses.md", "docs/training.md", "docs/own-data.md"}
+    here = {"README.md", "docs/losses.md", "docs/which-loss.md", "docs/training.md", "docs/own-data.md"}
     # tests/data/test_data_docs.py, on a data set made for it; tests/test_distribution.py, with an installed package;
     # tests/frameworks, with the frameworks
     elsewhere = {"docs/data.md", "docs/searches.md", "docs/frameworks.md"}
@@ -115,6 +115,7 @@ RUN = {
     "autoseg init paper",
     "cd paper",
     "autoseg loss show mIoU",
+    "autoseg loss list",
     "autoseg loss show results/demo/searches/mIoU/surrogate.json --out mIoU.png",
     "autoseg loss export mIoU --out my_loss.py",
     'autoseg loss export "mIoU + 0.5 * BIoU" --out my_loss.py',

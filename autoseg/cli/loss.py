@@ -4,18 +4,20 @@ autoseg loss show mIoU                                 shows its curves in the t
 autoseg loss show results/demo/searches/mIoU/surrogate.json --out mIoU.png
 autoseg loss export mIoU --out my_loss.py              a Python file that needs only torch
 autoseg loss export mIoU --out my_loss.json            its parameters, for SurrogateLoss.load
+autoseg loss list                                      all surrogates that have a name, and what they scored
+autoseg loss add surrogate.json --name NSD             gives one a name of your own: zoo:NSD
 """
 
 from __future__ import annotations
 
 import argparse
 
-HELP = "show a surrogate loss, or export it"
+HELP = "show a surrogate loss, export it, or name it"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
-    what = parser.add_subparsers(dest="what", metavar="show|export", required=True)
+    what = parser.add_subparsers(dest="what", metavar="show|export|list|add", required=True)
     loss = "a published surrogate such as mIoU, naive:METRIC, a surrogate.json, or a sum: 'mIoU + 0.5 * BIoU'"
     show = what.add_parser("show", help="show its curves in the terminal, or draw them")
     show.add_argument("loss", metavar="NAME|FILE", help=loss)
@@ -25,6 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     export = what.add_parser("export", help="write it as a Python file that needs only torch, or as JSON")
     export.add_argument("loss", metavar="NAME|FILE", help=loss)
     export.add_argument("--out", metavar="FILE", required=True, help="the file to write: .py or .json")
+    what.add_parser("list", help="list the zoo and the published surrogates, and what they scored")
+    add = what.add_parser("add", help="add a surrogate.json, or an entry with its evidence, to your own zoo")
+    add.add_argument("file", metavar="FILE", help="a surrogate.json, or a file of another zoo")
+    add.add_argument("--name", help="its name (default: the entry's, or the metric)")
+    add.add_argument("--replace", action="store_true", help="replace an entry of that name")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -37,6 +44,17 @@ def run(args: argparse.Namespace) -> None:
     from autoseg.losses.names import parse_loss
     from autoseg.losses.show import describe, find_surrogates
 
+    if args.what == "list":
+        from autoseg.report.zoo import describe as describe_zoo
+
+        print(describe_zoo(), end="")
+        return
+    if args.what == "add":
+        from autoseg.losses.zoo import add
+
+        with writing(args.file):
+            print(add(args.file, args.name, replace=args.replace))
+        return
     terms = find_surrogates(args.loss)
     suffix = Path(args.out).suffix.lower() if args.out else ""
     if args.what == "show" and not args.out:

@@ -132,8 +132,9 @@ def build_loss(
         spec: "ce", "wce", "dpce", "ssim", "dice", "dice-squared", "lovasz", "jml", "dml", "focal", "tversky",
             "boundary"; "ce-release", "wce-release", "dpce-release", "ssim-release" (divided by the number of all
             pixels, void too) and "dice-release", as the authors' code computes them; "naive:METRIC" (a surrogate
-            without parameters), "published:NAME", "searched:SEARCH", the path of a surrogate.json; or a sum of such,
-            with weights: "published:mIoU + 0.5 * published:BIoU" (spaces around the plus).
+            without parameters), "published:NAME", "zoo:NAME" (see `autoseg.losses.zoo`), "searched:SEARCH", the path
+            of a surrogate.json; or a sum of such, with weights: "published:mIoU + 0.5 * published:BIoU" (spaces around
+            the plus).
         ignore_index: the label of void pixels, see `autoseg.losses.batch.Loss`.
         class_counts: pixels of each class in the training set, which "wce" and "wce-release" need.
         searched: for "searched:SEARCH", the surrogate.json of each search by its name.
@@ -199,7 +200,7 @@ def loss_content(spec: str, searched: Mapping[str, str] | None = None) -> list[A
     """
     return [
         [term.weight, term.surrogate(searched).model_dump(exclude={"source"})]
-        if term.kind in ("searched", "file")
+        if term.kind in ("searched", "file", "zoo")
         else [term.weight, term.text]
         for term in parse_loss(spec)
     ]

@@ -10,9 +10,10 @@ from typing import Literal, NamedTuple, cast
 from autoseg.errors import InputError, unknown
 from autoseg.losses.published import PUBLISHED, naive, published
 from autoseg.losses.surrogate import Surrogate
+from autoseg.losses.zoo import from_zoo
 from autoseg.metrics import formula
 
-TermKind = Literal["hand-made", "naive", "published", "searched", "file"]
+TermKind = Literal["hand-made", "naive", "published", "zoo", "searched", "file"]
 
 HAND_MADE = (
     *("ce", "wce", "dpce", "ssim", "dice", "dice-squared", "lovasz"),
@@ -33,7 +34,7 @@ class Term(NamedTuple):
     @property
     def text(self) -> str:
         """The term as it is written, without its weight."""
-        return f"{self.kind}:{self.name}" if self.kind in ("naive", "published", "searched") else self.name
+        return f"{self.kind}:{self.name}" if self.kind in ("naive", "published", "zoo", "searched") else self.name
 
     def surrogate(self, searched: Mapping[str, str] | None = None) -> Surrogate:
         """Return the surrogate that is named; `searched` holds the surrogate.json of each search by its name."""
@@ -41,6 +42,8 @@ class Term(NamedTuple):
             return published(self.name)
         if self.kind == "naive":
             return naive(self.name)
+        if self.kind == "zoo":
+            return from_zoo(self.name)
         if self.kind == "file":
             return Surrogate.load(self.name)
         if self.kind == "hand-made":
@@ -82,7 +85,7 @@ def parse_loss(spec: str, *, bare: Literal["hand-made", "published"] = "hand-mad
 
 def _kind_and_name(text: str, bare: str) -> tuple[TermKind, str]:
     kind, colon, name = text.partition(":")
-    if colon and kind.lower() in ("naive", "published", "searched"):
+    if colon and kind.lower() in ("naive", "published", "zoo", "searched"):
         return cast(TermKind, kind.lower()), name
     if text.lower() in HAND_MADE:
         return "hand-made", text.lower()
@@ -93,7 +96,14 @@ def _kind_and_name(text: str, bare: str) -> tuple[TermKind, str]:
     if bare == "published" and not colon:
         return "published", text
     metrics, presets = "|".join(formula.names()), "|".join(PUBLISHED)
-    known = [*HAND_MADE, f"naive:({metrics})", f"published:({presets})", "searched:<search>", "<path>.json"]
+    known = [
+        *HAND_MADE,
+        f"naive:({metrics})",
+        f"published:({presets})",
+        "zoo:<name>",
+        "searched:<search>",
+        "<path>.json",
+    ]
     raise unknown("loss", text, known)
 
 
@@ -114,7 +124,7 @@ def check_loss(spec: str, searches: Collection[str] | None = None) -> None:
     autoseg.errors.InputError: unknown loss 'dicee'; did you mean 'dice'? Expected one of ...
     """
     for term in parse_loss(spec):
-        if term.kind in ("naive", "published"):
+        if term.kind in ("naive", "published", "zoo"):
             term.surrogate()
         elif term.kind == "searched" and searches is not None and term.name not in searches:
             raise unknown("search", term.name, searches)

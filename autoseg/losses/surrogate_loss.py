@@ -10,6 +10,7 @@ from autoseg.errors import InputError
 from autoseg.losses.formula_loss import FormulaLoss
 from autoseg.losses.published import published
 from autoseg.losses.surrogate import Surrogate
+from autoseg.losses.zoo import from_zoo
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Absent
 from autoseg.metrics.counts import IgnoreIndex
@@ -138,9 +139,13 @@ class SurrogateLoss(FormulaLoss):
         sync: bool = False,
         check_labels: bool = False,
     ) -> SurrogateLoss:
-        """Return the loss that a `surrogate.json` describes; `has_background` is said of the data it is used on."""
+        """Return the loss that a `surrogate.json` describes, or one of the zoo by its name, "zoo:NSD".
+
+        `has_background` is said of the data it is used on.
+        """
+        zoo, colon, name = str(path).partition(":")
         return cls(
-            Surrogate.load(path),
+            from_zoo(name) if colon and zoo.lower() == "zoo" else Surrogate.load(path),
             ignore_index=ignore_index,
             has_background=has_background,
             mode=mode,

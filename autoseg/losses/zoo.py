@@ -1,0 +1,126 @@
+"""The zoo: searched surrogates with where they came from and what they scored, by name: "zoo:NSD". No torch here.
+
+An entry is a small JSON file. Those that come with the package are in `autoseg/losses/entries`, a group's own in the
+folder that `AUTOSEG_ZOO` names, or in ~/.local/share/autoseg/zoo; its own come first. After those, the authors'
+published surrogates answer to their names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, Field, FiniteFloat, field_validator
+
+from autoseg.errors import InputError, unknown
+from autoseg.files import Document, Part, read_json
+from autoseg.losses.published import PUBLISHED, published
+from autoseg.losses.surrogate import Surrogate
+
+VARIABLE = "AUTOSEG_ZOO"
+SHIPPED = Path(__file__).parent / "entries"
+
+
+class Searched(Part):
+    """Where a surrogate was searched."""
+
+    data: str = Field(description="the data set, and its version")
+    network: str = Field(description="the proxy task's network, and how long it was trained")
+    trials: int = Field(ge=1, description="trainings that the search took")
+    config: dict[str, Any] = Field(description="the settings of the search, which make it again")
+    command: str = Field(description="what to type to make it again")
+
+
+class Evidence(Part):
+    """What the loss scored, beside others, on data that it was not searched on: a score for each seed, in percent."""
+
+    data: str
+    network: str
+    metric: str
+    command: str = Field(description="the benchmark that measured it")
+    scores: dict[str, dict[str, FiniteFloat]] = Field(description="loss -> seed -> score; 'this' is the entry's")
+
+    @field_validator("scores")
+    @classmethod
+    def _with_this(cls, scores: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+        if "this" not in scores or not all(seed.isdecimal() for seeds in scores.values() for seed in seeds):
+            raise InputError(f"found {sorted(scores)}", expected="'this' and other losses, each with scores by seed")
+        return scores
+
+
+class Entry(Document):
+    """`<name>.json` of the zoo: a surrogate, where it was searched, and what it scored elsewhere."""
+
+    SCHEMA: ClassVar[str] = "autoseg/zoo-entry/1"
+    model_config = ConfigDict(strict=True)
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    surrogate: dict[str, Any] = Field(description="the content of its surrogate.json")
+    searched: Searched | None = Field(default=None, description="null: not known")
+    evidence: list[Evidence] = Field(default=[], description="[]: nothing was measured")
+
+    @property
+    def loss(self) -> Surrogate:
+        """The surrogate, checked."""
+        return Surrogate.read(self.surrogate, f"zoo entry '{self.name}'")
+
+    @classmethod
+    def read(cls, content: Any, where: str | os.PathLike[str]) -> Entry:
+        """Check what was read from a file, the surrogate too."""
+        found = super().read(content, where)
+        Surrogate.read(found.surrogate, where)
+        return found
+
+
+def own_folder() -> Path:
+    """Return where a group's own entries are."""
+    return Path(os.environ.get(VARIABLE) or Path.home() / ".local" / "share" / "autoseg" / "zoo")
+
+
+def entries() -> dict[str, Entry]:
+    """Return all entries of files by name: the group's own, then those that come with the package."""
+    found: dict[str, Entry] = {}
+    for folder in (own_folder(), SHIPPED):
+        for path in sorted(folder.glob("*.json")):
+            entry = Entry.load(path)
+            found.setdefault(entry.name, entry)
+    return found
+
+
+def from_zoo(name: str) -> Surrogate:
+    """Return a surrogate of the zoo by its name, in any case of letters.
+
+    >>> from_zoo("miou-paper").metric
+    'mIoU'
+    """
+    known = entries()
+    match = {one.lower(): one for one in known}.get(str(name).lower())
+    if match is not None:
+        entry = known[match]
+        return entry.loss.model_copy(update={"source": entry.loss.source or f"zoo entry '{match}'"})
+    if str(name).lower() in {one.lower() for one in PUBLISHED}:
+        return published(name)
+    raise unknown("loss of the zoo", str(name), [*known, *PUBLISHED])
+
+
+def add(file: str | os.PathLike[str], name: str | None = None, *, replace: bool = False) -> Path:
+    """Put an entry, or a bare surrogate.json, into the group's own folder; return the file that was written."""
+    content = read_json(file)
+    schema = content.get("schema") if isinstance(content, Mapping) else None
+    if schema == Surrogate.SCHEMA:
+        surrogate = Surrogate.read(content, file)
+        entry = Entry(name=name or surrogate.metric, surrogate=surrogate.content())
+    elif schema == Entry.SCHEMA:
+        entry = Entry.read(content, file)
+        entry = entry if name is None else Entry.read({**entry.content(), "name": name}, file)
+    else:
+        expected = f"'{Entry.SCHEMA}' or '{Surrogate.SCHEMA}'"
+        raise InputError(f"key 'schema' is {schema!r}", where=file, expected=expected)
+    path = own_folder() / f"{entry.name}.json"
+    if path.exists() and not replace:
+        raise InputError(f"'{entry.name}' is there already", where=path, cure="give --replace, or another --name")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    entry.save(path)
+    return path

@@ -1,0 +1,53 @@
+"""The zoo as text: each surrogate, where it was searched, and what it scored beside others."""
+
+from __future__ import annotations
+
+import statistics
+
+from autoseg.losses import zoo
+from autoseg.losses.published import PUBLISHED, published
+from autoseg.report.comparison import paired
+from autoseg.report.published import published_table
+
+
+def describe() -> str:
+    """Return every entry, then the authors' published surrogates, in words."""
+    parts = [_entry(entry) for entry in zoo.entries().values()]
+    own = "\n\n".join(parts) if parts else "No entries of files. `autoseg loss add FILE` adds one."
+    return f"{own}\n\n" + "\n\n".join(_published(name) for name in PUBLISHED) + "\n"
+
+
+def _entry(entry: zoo.Entry) -> str:
+    lines = [f"zoo:{entry.name}  for {entry.loss.metric}"]
+    if entry.searched is None:
+        lines.append("  searched: not known")
+    else:
+        where = entry.searched
+        lines.append(f"  searched: {where.data}; {where.network}; {where.trials} trials; again: {where.command}")
+    if not entry.evidence:
+        lines.append("  scores: nothing was measured")
+    for found in entry.evidence:
+        lines.append(
+            f"  {found.metric} on {found.data}, which it was not searched on; {found.network} ({found.command})"
+        )
+        ours = {int(seed): score for seed, score in found.scores["this"].items()}
+        lines.append(f"    this loss: {statistics.fmean(ours.values()):.2f}, mean of {len(ours)} seeds")
+        for loss, scores in found.scores.items():
+            if loss != "this":
+                theirs = {int(seed): score for seed, score in scores.items()}
+                gain = paired(ours, theirs)
+                verdict = f"; this is {gain.text}: {gain.verdict}" if gain else "; one seed tells nothing"
+                lines.append(f"    {loss}: {statistics.fmean(theirs.values()):.2f}{verdict}")
+    return "\n".join(lines)
+
+
+def _published(name: str) -> str:
+    """Return a published surrogate with the paper's own numbers, which are one run each."""
+    loss = published(name)
+    lines = [f"published:{name}  for {loss.metric}", f"  searched: PASCAL VOC, by the authors. {loss.source}"]
+    rows = {"this row": f"Searched {loss.metric}", "cross entropy": "Cross Entropy", "Dice": "DiceLoss"}
+    table = published_table("main")
+    printed = {label: table.cell(row, "PASCAL VOC", loss.metric) for label, row in rows.items()}
+    scores = ", ".join(f"{label} {cell.text}" for label, cell in printed.items() if cell is not None)
+    lines.append(f"  {loss.metric} on PASCAL VOC, the paper's numbers, one run each, not measured here: {scores}")
+    return "\n".join(lines)

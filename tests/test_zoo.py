@@ -1,0 +1,117 @@
+"""The zoo: entries are found by name, added, checked, and say what was measured."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from autoseg import SurrogateLoss, build_loss
+from autoseg.cli import main
+from autoseg.losses import zoo
+from autoseg.losses.build import loss_content
+from autoseg.losses.names import check_loss
+from autoseg.losses.surrogate import Surrogate
+from autoseg.report.zoo import describe
+from tests.refusals import refused
+
+
+@pytest.fixture(autouse=True)
+def _own(tmp_path, monkeypatch):
+    monkeypatch.setenv(zoo.VARIABLE, str(tmp_path / "zoo"))
+
+
+def an_entry(**changes):
+    surrogate = Surrogate.make("NSD", [0.3] * 12, conventions={"tolerance": 2})
+    evidence = {
+        "data": "ours",
+        "network": "small",
+        "metric": "NSD",
+        "command": "make it",
+        "scores": {"this": {"1": 50.0, "2": 52.0, "3": 51.0}, "ce": {"1": 52.0, "2": 54.5, "3": 53.0}},
+    }
+    where = {"data": "theirs", "network": "tiny", "trials": 8, "config": {"metric": "NSD"}, "command": "make it"}
+    content = {"name": "mine", "surrogate": surrogate.content(), "searched": where, "evidence": [evidence]}
+    return zoo.Entry.read({"schema": zoo.Entry.SCHEMA, **content, **changes}, "here")
+
+
+def test_an_entry_is_added_found_in_any_case_and_used_everywhere(tmp_path, capsys):
+    an_entry().save(tmp_path / "mine.json")
+    main(["loss", "add", str(tmp_path / "mine.json")])
+    assert capsys.readouterr().out.strip() == str(tmp_path / "zoo" / "mine.json")
+    loss = SurrogateLoss.load("zoo:MINE")
+    assert loss.surrogate.theta == [0.3] * 12
+    assert loss.conventions.tolerance == 2
+    logits, target = torch.randn(1, 3, 8, 8), torch.randint(0, 3, (1, 8, 8))
+    twice = build_loss("2 * zoo:mine")(logits, target)
+    assert twice.item() == pytest.approx(2 * loss(logits, target).item())
+    main(["loss", "show", "zoo:mine"])
+    assert "NSD: bezier curves" in capsys.readouterr().out
+    with refused(what="'mine' is there already"):
+        zoo.add(tmp_path / "mine.json")
+    before = loss_content("zoo:mine")
+    an_entry(surrogate=Surrogate.make("NSD").content()).save(tmp_path / "other.json")
+    zoo.add(tmp_path / "other.json", replace=True)
+    assert loss_content("zoo:mine") != before  # a fingerprint follows the content, not the name
+
+
+def test_a_bare_surrogate_is_added_and_says_that_nothing_was_measured(tmp_path):
+    Surrogate.make("clDice").save(tmp_path / "surrogate.json")
+    zoo.add(tmp_path / "surrogate.json")
+    assert zoo.from_zoo("cldice").metric == "clDice"
+    text = describe()
+    assert "zoo:clDice  for clDice" in text
+    assert "nothing was measured" in text
+
+
+def test_the_list_says_what_was_scored_also_where_it_is_worse(tmp_path, capsys):
+    an_entry().save(tmp_path / "mine.json")
+    zoo.add(tmp_path / "mine.json")
+    main(["loss", "list"])
+    text = capsys.readouterr().out
+    assert "this loss: 51.00, mean of 3 seeds" in text
+    assert "ce: 53.17; this is −2.17 [−2.88, −1.45], 0 of 3: worse" in text
+    assert "searched: theirs; tiny; 8 trials; again: make it" in text
+    assert "published:mIoU-paper  for mIoU" in text
+    assert (
+        "the paper's numbers, one run each, not measured here: this row 80.97, cross entropy 78.69, Dice 77.78" in text
+    )
+
+
+def test_published_surrogates_answer_to_their_names_and_unknown_ones_are_answered():
+    assert zoo.from_zoo("biou") == Surrogate.make(
+        "BIoU", control_points=zoo.from_zoo("BIoU").control_points, source=zoo.from_zoo("BIoU").source
+    )
+    check_loss("zoo:mIoU + ce")
+    with refused(what="unknown loss of the zoo 'mIoUU'"):
+        check_loss("zoo:mIoUU")
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"name": "../up"}, "name"),
+        ({"evidence": [{"data": "d", "network": "n", "metric": "NSD", "command": "c", "scores": {"ce": {}}}]}, "this"),
+        ({"surrogate": {"schema": "autoseg/surrogate/1"}}, "metric"),
+        ({"trials": 3}, "trials"),
+    ],
+)
+def test_a_bad_entry_is_refused(changes, what, tmp_path):
+    content = {**an_entry().content(), **changes}
+    (tmp_path / "bad.json").write_text(json.dumps(content))
+    with pytest.raises(zoo.InputError, match=what):
+        zoo.add(tmp_path / "bad.json")
+    with refused(what="key 'schema' is None"):
+        (tmp_path / "none.json").write_text("[]")
+        zoo.add(tmp_path / "none.json")
+
+
+def test_what_comes_with_the_package_is_readable_and_was_measured_with_three_seeds():
+    for path in zoo.SHIPPED.glob("*.json"):
+        entry = zoo.Entry.load(path)
+        assert entry.name == path.stem
+        assert entry.searched
+        assert entry.evidence
+        assert all(len(seeds) >= 3 for one in entry.evidence for seeds in one.scores.values())
+        assert all({"this", "ce", "dice"} <= set(one.scores) for one in entry.evidence)
