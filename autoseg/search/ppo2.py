@@ -139,7 +139,9 @@ class Settings:
 
 def is_number(value: Any) -> bool:
     """Whether `value` is a finite real number, Python's or NumPy's."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    # Nearly all are plain floats, and `isinstance` of an abstract class takes long: it was most of an ask.
+    real = type(value) is float or (isinstance(value, Real) and not isinstance(value, bool))
+    return real and math.isfinite(value)
 
 
 # ------------------------------------------------------------------------------------------------ the policy's density
