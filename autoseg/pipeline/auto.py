@@ -47,7 +47,7 @@ HOLD_OUT = 0.25
 
 _FURTHER_FROM = 0.5  # hours, from which there are more rivals
 _CHOICE_FROM = 0.2  # hours, below which the smallest crop is taken unmeasured
-_RANGE_STEPS = 80
+_STEPS, _RANGE_STEPS = 3, 80
 _MOBILE = {"decoder_pyramid_channels": 64, "decoder_segmentation_channels": 32}
 _HUB = ("huggingface.co", 443)
 
@@ -97,9 +97,11 @@ def write_config(wishes: Wishes, began: float) -> None:
 
     crop = crops[0]
     if len(crops) > 1 and wishes.hours >= _CHOICE_FROM:
-        first = measure(_asked(chosen, source, crop, 0), _PROBED, chosen.places)
+        # A crop is chosen by rough numbers: other losses take as long as cross entropy.
+        first = measure(_asked(chosen, source, crop, ["ce", *chosen.stand_ins], 0), _PROBED, chosen.places)
         crop = plan(_study(chosen, source, first, crop, checked), crops, seconds_left()).crop
-    probed = measure(_asked(chosen, source, crop, _RANGE_STEPS), _PROBED, chosen.places)
+    losses = dict.fromkeys([*chosen.rivals, *chosen.stand_ins, " + ".join(chosen.stand_ins)])
+    probed = measure(_asked(chosen, source, crop, list(losses), _RANGE_STEPS), _PROBED, chosen.places)
     probed.save(PROBE)
     shutil.rmtree(_PROBED, ignore_errors=True)
     chosen = replace(chosen, training={**chosen.training, "lr": chosen_rate(probed.rates, probed.losses)})
@@ -219,7 +221,7 @@ def _crops(source: Source, device: str) -> list[int]:
 # ------------------------------------------------------------------------------------------------- what is measured
 
 
-def _asked(chosen: Choices, source: Source, crop: int, range_steps: int) -> Asked:
+def _asked(chosen: Choices, source: Source, crop: int, losses: list[str], range_steps: int) -> Asked:
     data = few_images(source, _PROBED, crop, HOLD_OUT, cores())
     size = {"crop": (crop, crop), "short_side": crop, "iterations": 100}
     machine = {"device": chosen.device, "threads": 1, "loaders": 0}
@@ -231,20 +233,20 @@ def _asked(chosen: Choices, source: Source, crop: int, range_steps: int) -> Aske
         training=Training.of_protocol("paper-proxy", **{**chosen.training, **size, **machine}),
         conventions=Conventions(**chosen.conventions),
     )
-    losses = dict.fromkeys([*chosen.rivals, *chosen.stand_ins, " + ".join(chosen.stand_ins)])
-    return Asked(task=task, losses=list(losses), range_steps=range_steps)
+    return Asked(task=task, losses=losses, steps=_STEPS, range_steps=range_steps)
 
 
 def _study(chosen: Choices, source: Source, measured: Measured, crop: int, checked: float) -> Study:
     tuned = ["ce"] * len(chosen.metrics)
     together = [" + ".join(chosen.stand_ins)] if len(chosen.metrics) > 1 else []
+    losses = [*chosen.rivals, *tuned, *chosen.published.values(), *chosen.stand_ins, *together]
     return Study(
         crop=crop,
-        step=measured.step,
+        step={loss: measured.step.get(loss, measured.step["ce"]) for loss in losses},
         image=measured.image,
         start=measured.start,
         searched=chosen.stand_ins,
-        losses=[*chosen.rivals, *tuned, *chosen.published.values(), *chosen.stand_ins, *together],
+        losses=losses,
         seeds=len(chosen.seeds),
         hold_out=round(HOLD_OUT * sum(sample.split == "train" for sample in source.samples)),
         val=chosen.val,
