@@ -108,6 +108,14 @@ def test_a_row_with_a_tuned_retraining_waits_for_its_tuning():
     assert "--tuning" not in Arguments(pipeline, layout).train("scenes/tiny/ce/seed-0")
 
 
+def test_a_metric_beyond_the_six_is_scored_where_a_retraining_is_tuned_for_it():
+    config = changed(tuned(), "retrainings", "tuned", "tuned_for", "mDice")
+    pipeline = load_pipeline(config, "test")
+    assert "--metrics mDice" in str(Arguments(pipeline, Layout.named("tiny")).tune("lr")["arguments"])
+    plain = Arguments(load_pipeline(tuned(), "test"), Layout.named("tiny")).tune("lr")["arguments"]
+    assert "--metrics" not in str(plain)
+
+
 @pytest.mark.parametrize(
     ("where", "value", "said"),
     [

@@ -23,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--lr", type=float, nargs=2, required=True, metavar=("LOW", "HIGH"), help="the range of learning rates"
     )
     parser.add_argument("--trials", type=positive, required=True, metavar="N", help="how many are tried")
+    parser.add_argument(
+        "--metrics", nargs="+", default=[], metavar="METRIC", help="score these too, such as NSD or BoundaryIoU"
+    )
     parser.add_argument("--chunk", metavar="K/N", help="train only trials K, K+N, K+2N, ...")
     parser.add_argument("--select", action="store_true", help="train nothing, and write the best to --out")
     parser.add_argument(
@@ -54,7 +57,9 @@ def run(args: argparse.Namespace) -> None:
 
         task = task_of(args)
         with on_gpus(task, sharing=args.trials_per_gpu):
-            paths = run_rates(args.folder, task, args.loss, tried, (int(k), int(n)), not args.quiet)
+            paths = run_rates(
+                args.folder, task, args.loss, tried, (int(k), int(n)), metrics=args.metrics, progress=not args.quiet
+            )
         if args.chunk:
             if args.out:
                 ChunkScores(scores={path.name: checksum(path) for path in paths}).save(args.out)

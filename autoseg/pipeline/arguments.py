@@ -167,6 +167,8 @@ class Arguments:
         proxy, dataset = self.pipeline.proxies[plan.proxy], self.pipeline.datasets[plan.dataset]
         task = self._task(plan.dataset, proxy, self.pipeline.tuning_training(tuning), dataset.metric_conventions)
         more = [options(dataset.loss_conventions.changes, "--loss-convention"), flags({"checkpoint": proxy.checkpoint})]
+        if metrics := self.pipeline.metrics_of_tuning(tuning):
+            more.append(shlex.join(["--metrics", *metrics]))
         arguments = " ".join([self.tuned(tuning), task, *filter(None, more)])
         return {"arguments": arguments, "weights": content_of(proxy)}
 

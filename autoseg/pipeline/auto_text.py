@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoseg.losses.published import PUBLISHED
+from autoseg.metrics.formula import METRICS
 from autoseg.pipeline.budget import Size
 
 NAME = "auto"
@@ -163,6 +164,7 @@ def _outputs(chosen: Choices) -> list[str]:
         "    title: Losses on your images",
         "    dataset: images",
         "    retraining: long",
+        f"    metrics: {flow(list(dict.fromkeys([*METRICS, *metrics])))}",
         f"    seeds: {flow(list(chosen.seeds))}  # the same for all losses: seeds are pairs",
         "    rows:",
         *(f"      - {flow(row)}" for row in rows),

@@ -18,6 +18,8 @@ from autoseg.data.kinds import OnDisk
 from autoseg.errors import InputError, located, unknown
 from autoseg.files import Part, parse, to_json
 from autoseg.losses.names import check_loss, parse_loss
+from autoseg.metrics import formula
+from autoseg.metrics.formula import METRICS
 from autoseg.metrics.more import MORE
 from autoseg.pipeline.layout import Layout, step_name
 from autoseg.pipeline.outputs import Figure, GalleryFigure, Name, Run, Table
@@ -283,6 +285,11 @@ class Pipeline(Part):
         for output in (*self.tables.values(), *self.figures.values()):
             for run in output.runs:
                 yield from dict.fromkeys([run.trained, run])
+
+    def metrics_of_tuning(self, tuning: Name) -> list[str]:
+        """Return the metrics beyond the six for which a tuning's learning rate is wanted."""
+        wanted = [formula.get(how.tuned_for).name for how in self.retrainings.values() if how.tuning == tuning]
+        return [name for name in dict.fromkeys(wanted) if name not in METRICS]
 
     def further_metrics(self, run: Name) -> list[str]:
         """Return the metrics beyond the six that outputs show of a run; those of plugins are always scored."""
