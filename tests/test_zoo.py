@@ -75,7 +75,7 @@ def test_the_list_says_what_was_scored_also_where_it_is_worse(tmp_path, capsys):
     assert "searched: theirs; tiny; 8 trials; again: make it" in text
     assert "published:mIoU-paper  for mIoU" in text
     assert (
-        "the paper's numbers, one run each, not measured here: this row 80.97, cross entropy 78.69, Dice 77.78" in text
+        "the paper's numbers, one run each, not measured here: searched 80.97, cross entropy 78.69, Dice 77.78" in text
     )
 
 

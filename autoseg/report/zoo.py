@@ -45,7 +45,7 @@ def _published(name: str) -> str:
     """Return a published surrogate with the paper's own numbers, which are one run each."""
     loss = published(name)
     lines = [f"published:{name}  for {loss.metric}", f"  searched: PASCAL VOC, by the authors. {loss.source}"]
-    rows = {"this row": f"Searched {loss.metric}", "cross entropy": "Cross Entropy", "Dice": "DiceLoss"}
+    rows = {"searched": f"Searched {loss.metric}", "cross entropy": "Cross Entropy", "Dice": "DiceLoss"}
     table = published_table("main")
     printed = {label: table.cell(row, "PASCAL VOC", loss.metric) for label, row in rows.items()}
     scores = ", ".join(f"{label} {cell.text}" for label, cell in printed.items() if cell is not None)
