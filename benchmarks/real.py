@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from autoseg.data.model import Index
 from autoseg.report.comparison import LEVEL
 from autoseg.report.results import Results
 from autoseg.report.verdict import verdicts
@@ -91,10 +92,11 @@ def section(results: Results, minutes: float) -> str:
     proxy = results.pipeline.proxy_training(next(iter(results.pipeline.searches)))
     run = results.pipeline.run_training("mobile", 0)
     trainings = {one.trainings for one in found}
+    images = len(Index.load(results.layout.index("pets")).entries())
     return f"""## Real photographs
 
-`make bench-real`: `{CONFIG.relative_to(ROOT)}` on 1,200 photographs of Oxford-IIIT Pet (background, cat, dog; borders
-are void), {results.pipeline.retrainings["mobile"].network} from ImageNet weights, crops of {run.crop[0]},
+`make bench-real`: `{CONFIG.relative_to(ROOT)}` on {images:,} photographs of Oxford-IIIT Pet (background, cat,
+dog; borders are void), {results.pipeline.retrainings["mobile"].network} from ImageNet weights, crops of {run.crop[0]},
 {run.iterations} steps of {run.batch_size}, seeds {", ".join(map(str, results.table("main").seeds))}. Each search took
 {", ".join(map(str, sorted(trainings)))} trainings of {proxy.iterations} steps, and so did tuning the learning rate of
 cross entropy. Percent on the validation images, mean and standard deviation.

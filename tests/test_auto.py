@@ -164,6 +164,7 @@ def comparison(rival: str, *gains: float) -> Comparison:
     return Comparison(rival, difference)
 
 
+WILD = (5.0, -6.0, 2.0)
 BETTER, WORSE, SAME, LEANS = (2.0, 2.1, 1.9), (-2.0, -2.1, -1.9), (0.4, -0.3, 0.1), (0.1, 2.0, 4.0)
 
 
@@ -173,6 +174,7 @@ BETTER, WORSE, SAME, LEANS = (2.0, 2.1, 1.9), (-2.0, -2.1, -1.9), (0.4, -0.3, 0.
         (BETTER, BETTER, BETTER, "is worth its search here: it beats every rival"),
         (SAME, SAME, SAME, "Cross entropy is as good here"),
         (WORSE, SAME, WORSE, "Cross entropy is better here"),
+        (WILD, SAME, SAME, "Seeds differ too much here to tell"),
         (LEANS, SAME, SAME, "too few to be sure"),
         (BETTER, SAME, SAME, "tuning the learning rate of cross entropy does as well here"),
         (BETTER, BETTER, SAME, "Lovász is as good here, without a search"),

@@ -22,6 +22,10 @@ FEWEST = 2
 """Seeds that a comparison needs at least."""
 
 
+WIDE = 3.0
+"""Points on either side of a difference, from which an interval around 0 says nothing, not even that losses are alike."""
+
+
 @dataclass(frozen=True)
 class Comparison:
     """A searched loss against a rival, on one metric."""
@@ -64,6 +68,11 @@ class Verdict:
                 return (
                     f"{ours} looks better than {main.rival} {on}, in every seed, but {main.difference.seeds} seeds are "
                     "too few to be sure."
+                )
+            if main.difference.high - main.difference.low > 2 * WIDE:
+                return (
+                    f"Seeds differ too much here to tell whether {ours} is better than {main.rival} {on}: train longer, "
+                    "or with more seeds."
                 )
             return f"{_capital(main.rival)} is as good here as {ours}, {on}: no search is needed."
         if self.tuned is not None and self.tuned.difference.verdict != "better":
