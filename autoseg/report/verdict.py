@@ -23,7 +23,7 @@ FEWEST = 2
 
 
 WIDE = 3.0
-"""Points on either side of a difference, from which an interval around 0 says nothing, not even that losses are alike."""
+"""Points on either side of a difference, from which an interval around 0 says nothing, not even that both are alike."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Verdict:
                 )
             if main.difference.high - main.difference.low > 2 * WIDE:
                 return (
-                    f"Seeds differ too much here to tell whether {ours} is better than {main.rival} {on}: train longer, "
-                    "or with more seeds."
+                    f"Seeds differ too much here to tell whether {ours} is better than {main.rival} {on}: train "
+                    "longer, or with more seeds."
                 )
             return f"{_capital(main.rival)} is as good here as {ours}, {on}: no search is needed."
         if self.tuned is not None and self.tuned.difference.verdict != "better":
