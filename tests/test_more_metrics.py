@@ -272,6 +272,16 @@ def test_a_surrogate_compiles_in_one_graph(metric):
     assert found.item() == pytest.approx(loss(logits, target).item(), abs=1e-6)
 
 
+@pytest.mark.parametrize("metric", MORE)
+def test_a_multilabel_loss_is_the_mean_of_its_channels(metric):
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 3, 9, 8, dtype=torch.float64, generator=rng)
+    target = torch.rand(2, 3, 9, 8, generator=rng) < 0.3
+    one = SurrogateLoss(metric, mode="binary")
+    each = [one(logits[:, c : c + 1], target[:, c]).item() for c in range(3)]
+    assert SurrogateLoss(metric, mode="multilabel")(logits, target).item() == pytest.approx(np.mean(each), abs=1e-9)
+
+
 @pytest.mark.parametrize("metric", SHAPES)
 def test_shapes_take_no_soft_targets(metric):
     with pytest.raises(InputError, match="holds probabilities"):
