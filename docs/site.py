@@ -21,6 +21,8 @@ ELSEWHERE = {
     "index.md": "README.md",
     "benchmarks.md": "benchmarks/README.md",
     "search.png": "benchmarks/search.png",
+    "search-answers.png": "benchmarks/search-answers.png",
+    "search-replayed.png": "benchmarks/search-replayed.png",
     "results.md": "results/README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
