@@ -30,9 +30,10 @@ COUNTED = '#!/bin/sh\necho "{name} $(date +%s)" >> "{log}"\nexec {real} "$@"\n'
 def large() -> dict:
     """Return a config of as many searches as the paper's, of one cheap network."""
     small = config(STEPS)
-    names = [f"s{number}" for number in range(SEARCHES)]
-    tables = {"main": {**small["tables"]["main"], "rows": [f"searched:{name}" for name in names]}}
-    return {**small, "searches": dict.fromkeys(names, small["searches"]["mIoU"]), "tables": tables}
+    plan = small["searches"]["mIoU"]
+    searches = {f"s{seed}": {**plan, "search": {**plan["search"], "seed": seed}} for seed in range(SEARCHES)}
+    tables = {"main": {**small["tables"]["main"], "rows": [f"searched:{name}" for name in searches]}}
+    return {**small, "searches": searches, "tables": tables}
 
 
 def count(log: Path, since: float) -> dict[str, float]:

@@ -20,7 +20,7 @@ from autoseg.search.records import Proposals
 from autoseg.search.settings import Search, load_search
 from autoseg.search.steps import ask, candidates
 from autoseg.training.settings import Training
-from benchmarks import slurm
+from benchmarks import polls, slurm
 from tests.pipeline_runs import changed, content
 from tests.refusals import refused
 from tests.small_results import make_results, scores
@@ -179,3 +179,4 @@ def test_a_table_lacks_a_run_a_metric_or_is_not_there(tmp_path):
 
 def test_the_benchmark_on_a_cluster_has_a_config_that_is_one():
     assert list(load_pipeline(slurm.config(1), "bench").searches) == ["mIoU"]
+    assert len(load_pipeline(polls.large(), "bench").searches) == polls.SEARCHES
