@@ -31,7 +31,8 @@ def large() -> dict:
     """Return a config of as many searches as the paper's, of one cheap network."""
     small = config(STEPS)
     plan = small["searches"]["mIoU"]
-    searches = {f"s{seed}": {**plan, "search": {**plan["search"], "seed": seed}} for seed in range(SEARCHES)}
+    settings = [{**plan["search"], "ppo2": {"sigma": 0.2 + 0.001 * number}} for number in range(SEARCHES)]
+    searches = {f"s{number}": {**plan, "search": search} for number, search in enumerate(settings)}
     tables = {"main": {**small["tables"]["main"], "rows": [f"searched:{name}" for name in searches]}}
     return {**small, "searches": searches, "tables": tables}
 
@@ -82,7 +83,8 @@ def main() -> None:
             (commands / word).write_text(COUNTED.format(name=word, log=log, real=shutil.which(word)))
             (commands / word).chmod(0o755)
         path = f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        asked = ["trials:gpu=1", *(f"{rule}:mem_mb=1000" for rule in ("prepare_dataset", "cache_dataset", "trials"))]
+        rules = ("prepare_dataset", "cache_dataset", "trials", "train", "evaluate")
+        asked = ["trials:gpu=1", *(f"{rule}:mem_mb=1000" for rule in rules)]
         profile = ["--profile", str(ROOT / "slurm"), "--jobs", str(JOBS), "--default-resources", "slurm_partition=gpu"]
         drain("drain")
         with open(folder / "log", "w") as said:
