@@ -27,7 +27,9 @@ from benchmarks.shared import table, write_section
 HERE = Path(__file__).parent
 RECORDS = ("scenes", "pets")
 METRICS = ("mIoU", "BIoU", "mAcc")
-SEEDS = range(800, 806)  # the rules of early rejection were chosen on 700 to 705 of both records
+SEEDS = range(
+    800, 806
+)  # the rules of early rejection were tried on 700 to 705, and `firm` changed after a look at these
 
 
 @dataclass(frozen=True)
@@ -223,8 +225,9 @@ replayed on, with the measured noise, which is common to the three scores of a t
 the share of the variance of held-out trials that it predicts; 'order' the rank correlation with the final score. The
 landscape is of the kind of model that answers, which flatters the model."""
 
-BELOW = f"""Below: medians over {", ".join(METRICS)} and seeds {SEEDS.start} to {SEEDS.stop - 1}, on which nothing was
-chosen: the rules of early rejection were chosen on seeds 700 to 705, and the presets not on recorded trials."""
+BELOW = f"""Below: medians over {", ".join(METRICS)} and seeds {SEEDS.start} to {SEEDS.stop - 1}, on which no preset
+was chosen. The rules of early rejection were tried on seeds 700 to 705 of both records; but `firm` was first
+`lost: 0.25`, and became `lost: 0.5` after a look at the table below, where it saved 28 % on pets and 9 % on scenes."""
 
 PRESETS = """**Presets.** The same number of trainings for both, but in the last two rows: half as many for
 `recommended`. Answers are the preset's own, without rescoring."""
