@@ -124,8 +124,9 @@ which all wait and {minutes:g} in which up to eight run at once:
 
 {table(["", f"{JOBS} jobs wait", "jobs run"], rows)}
 
-One `squeue` asks for all jobs of a run, so their number does not matter; `scontrol` is asked for `MinJobAge` with it.
-While no job ends, the pauses grow from 20 s to 180 s. The memory is that of the one Snakemake on the login node."""
+One `squeue` asks for all jobs of a run, so their number does not matter; `scontrol` is asked for `MinJobAge` with it,
+and by the Snakemake of each job when it starts. While no job ends, the pauses grow from 20 s to 180 s. The memory is
+that of the one Snakemake on the login node."""
     write_section("polls", text)
 
 
