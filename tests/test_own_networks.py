@@ -502,7 +502,12 @@ def test_a_pipeline_killed_in_its_search_and_in_its_training_ends_with_the_same_
         (log, "results/tiny/runs/**/scores.json"),
     ):
         process = subprocess.Popen(
-            command(*arguments), cwd=killed, env=environment(), start_new_session=True, stdout=subprocess.DEVNULL
+            command(*arguments),
+            cwd=killed,
+            env=environment(),
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         wait_for(lambda seen=seen: any(killed.glob(seen)), process, seconds=300)
         os.killpg(process.pid, signal.SIGKILL)
