@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import optuna
 import pytest
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
@@ -19,7 +20,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import TrialState
 
 from autoseg.search.frozen import DRAW, POLICY, attributes_of, set_attribute
-from autoseg.search.ppo2 import PRESETS
+from autoseg.search.ppo2 import PRESETS, Policy, draw
 from autoseg.search.sampler import PPO2Sampler
 from tests.test_sampler import SPACE, assert_policies_are_rederived, suggest
 
@@ -145,6 +146,14 @@ def test_a_grpc_proxy_gives_the_same_search(tmp_path: Path) -> None:
         [sys.executable, "-c", GRPC, str(tmp_path / "journal.log")], capture_output=True, text=True, timeout=120
     )
     assert run.stdout.strip() == "equal", run.stderr
+
+
+def test_processes_that_begin_the_same_step_at_once_take_other_rows_of_its_design():
+    """Each has frozen its own record, and none has seen the draws of the others."""
+    settings = make("recommended").settings
+    design = np.random.default_rng(0).random((6, 2))
+    rows = [draw(settings, Policy(np.full(2, 0.5), design=design, begin=n), 0, n).tolist() for n in range(31, 37)]
+    assert sorted(rows) == sorted(design.tolist())
 
 
 def test_two_processes_that_begin_the_same_step_do_not_try_the_same_twice():

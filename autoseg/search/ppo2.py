@@ -195,7 +195,7 @@ class Adam(NamedTuple):
 class Policy(NamedTuple):
     """The distribution a step samples from: mu_t, and the optimiser's moments where they are kept.
 
-    `design` has the step's trials where a model chose them, one row each, the first for the trial of number `begin`.
+    `design` has the step's trials where a model chose them, one row each, for as many trials from number `begin` on.
     Trials beyond them, such as those that take the place of failed ones, are samples.
     """
 
@@ -244,7 +244,8 @@ def draw(settings: Settings, policy: Policy, seed: int, number: int, *, first: b
     if first and settings.baseline == "mu":
         return policy.mu
     if policy.design is not None and policy.begin <= number < policy.begin + len(policy.design):
-        return policy.design[number - policy.begin]
+        # By the number alone: processes that began the step at the same time, each at its own trial, take other rows.
+        return policy.design[number % len(policy.design)]
     s = settings
     return propose(policy.mu, seed, number, sigma=s.sigma, family=s.family, mirrored=s.mirrored)
 
