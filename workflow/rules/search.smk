@@ -1,7 +1,7 @@
 # Searches: ask(t) -> trials(t, chunk) -> ask(t + 1) -> ... -> rescore -> select. The numbers of steps, trials and chunks
 # are known beforehand, so the whole DAG is, too; those of a search of some `hours` are known once a trial was timed. A search's settings are arguments of its commands, and proposals.json
 # holds those that its trials need: as a file of their own, a change of one setting would run every step again.
-# `exec`: see train.smk.
+# `exec`: see train.smk. `priority`: the steps of a search wait for one another, and other jobs fill the gaps.
 
 
 checkpoint time_trial:
@@ -43,6 +43,7 @@ rule ask:
         PATHS.log("searches/{search}/ask-{step}"),
     benchmark:
         PATHS.benchmark("searches/{search}/ask-{step}")
+    priority: 10
     localrule: True
     conda:
         ENV
@@ -69,6 +70,7 @@ rule trials:
         PATHS.benchmark("searches/{search}/trials-{step}-{chunk}-of-{parts}")
     wildcard_constraints:
         step=r"step-\d{3}|rescore",
+    priority: 10
     conda:
         ENV
     threads: P.threads
@@ -98,6 +100,7 @@ rule rescore:
         PATHS.log("searches/{search}/rescore"),
     benchmark:
         PATHS.benchmark("searches/{search}/rescore")
+    priority: 10
     localrule: True
     conda:
         ENV
@@ -118,6 +121,7 @@ rule select:
         PATHS.log("searches/{search}/select"),
     benchmark:
         PATHS.benchmark("searches/{search}/select")
+    priority: 10
     localrule: True
     conda:
         ENV
