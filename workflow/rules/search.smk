@@ -1,6 +1,7 @@
 # Searches: ask(t) -> trials(t, chunk) -> ask(t + 1) -> ... -> rescore -> select. The numbers of steps, trials and chunks
-# are known beforehand, so the whole DAG is, too; those of a search of some `hours` are known once a trial was timed. A search's settings are arguments of its commands, and proposals.json
-# holds those that its trials need: as a file of their own, a change of one setting would run every step again.
+# are known beforehand, so the whole DAG is, too; those of a search of some `hours` are known once a trial was timed.
+# A search's settings are arguments of its commands, and proposals.json holds those that its trials need: as a file of
+# their own, a change of one setting would run every step again.
 # `exec`: see train.smk. `priority`: the steps of a search wait for one another, and other jobs fill the gaps.
 
 
