@@ -64,6 +64,8 @@ class Verdict:
         if main.difference.verdict == "worse":
             return f"{_capital(main.rival)} is better here than {ours}, {on}: use that."
         if main.difference.verdict == "unsure":
+            if self.tuned is not None and self.tuned.difference.better == 0 and self.tuned.difference.mean < 0:
+                return f"Tuning the learning rate of cross entropy does better here than {ours}, {on}."
             if main.difference.better == main.difference.seeds and main.difference.mean > 0:
                 return (
                     f"{ours} looks better than {main.rival} {on}, in every seed, but {main.difference.seeds} seeds are "
