@@ -536,6 +536,9 @@ def test_arguments_that_lie_are_refused_by_their_names():
 class Odd:
     """Pretends to be a sequence."""
 
+    def __repr__(self) -> str:  # without its address: every test process must find the same names of tests
+        return "Odd()"
+
     def __len__(self) -> int:
         return 3
 
