@@ -56,8 +56,8 @@ def rates(low: float, high: float, trials: int) -> list[float]:
 def at_rate(training: Training, lr: float) -> Training:
     """Return the settings with another learning rate; that at the end is changed in the same proportion.
 
-    >>> at_rate(Training.of_protocol("paper-proxy"), 0.01).min_lr
-    5e-05
+    >>> f'{at_rate(Training.of_protocol("paper-proxy"), 0.01).min_lr:g}'
+    '5e-05'
     """
     return training.model_copy(update={"lr": lr, "min_lr": training.min_lr * lr / training.lr})
 
