@@ -27,22 +27,13 @@ from autoseg.search.settings import Search
 from autoseg.training.settings import Task, Training
 from autoseg.training.trial import ProxyObjective, ProxyTask
 from benchmarks.shared import table, write_section
+from benchmarks.synthetic import IMAGES, NETWORK, SETTINGS, SIZE
 
 CACHE = Path(__file__).parent / ".cache" / "zoo"
 METRICS = ("mDice", "mMCC", "BoundaryIoU", "NSD", "clDice")
 SEEDS = (1, 2, 3)  # the search has 0
-IMAGES, SIZE, NETWORK = 300, 128, "small"
-TRIAL: dict[str, Any] = {
-    "iterations": 64,
-    "batch_size": 8,
-    "crop": (64, 64),
-    "short_side": 64,
-    "lr": 0.05,
-    "head_lr": 1.0,
-    "loaders": 0,
-    "device": "cpu",
-}
-RUN = {**TRIAL, "iterations": 150}
+RUN = SETTINGS
+TRIAL: dict[str, Any] = {**RUN, "iterations": 64}
 SEARCH: dict[str, Any] = {"preset": "recommended", "steps": 4, "trials_per_step": 8, "conventions": {"tolerance": 2}}
 RIVALS = ("ce", "dice", "naive")
 

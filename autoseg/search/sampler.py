@@ -279,7 +279,7 @@ class PPO2Sampler(BaseSampler):
         first = self.settings.baseline == "mu" and self._needs_mu(members, drawn)
         params = self._box.params(draw(self.settings, policy, self.seed, trial.number, first=first))
         if policy.design is not None and any(draw_of(other)["params"] == params for other in drawn):
-            # Two processes began this step, each with the first row of the design: this trial is a plain sample.
+            # A process that was held up has begun this step again, and the rows come round: this is a plain sample.
             plain = policy._replace(design=None)
             params = self._box.params(draw(self.settings, plain, self.seed, trial.number, first=first))
         fixed = trial.system_attrs.get("fixed_params", {})
