@@ -86,6 +86,14 @@ class _PixelLoss(_HandMade):
             total = total * world
         return total / torch.where(count > 0, count, torch.ones_like(count))
 
+    def _scaled_mean(self, pixelwise: Tensor, scale: Tensor, known: Tensor, classes: int) -> Tensor:
+        """Return the mean of a loss of pixels, 0 in void, times a scale of each pixel and the weight of its class."""
+        valid = known != classes
+        if (weights := self.weights_of(classes)) is not None:
+            valid = F.pad(weights.to(pixelwise.dtype), (0, 1))[known]
+            scale = scale * valid
+        return self._mean((pixelwise * scale).sum(), valid.sum(), known.numel())
+
 
 class CrossEntropyLoss(_PixelLoss):
     """Cross entropy; weighted by class if `class_counts` are given (WCE).
@@ -146,11 +154,7 @@ class FocalLoss(_PixelLoss):
         classes = logits.shape[1]
         pixelwise = F.cross_entropy(logits, known, ignore_index=classes, reduction="none")
         hard = (-torch.expm1(-pixelwise)).clamp(min=0.0) ** self.gamma
-        valid = known != classes
-        if (weights := self.weights_of(classes)) is not None:
-            valid = F.pad(weights.to(logits.dtype), (0, 1))[known]
-            hard = hard * valid
-        return self._mean((pixelwise * hard).sum(), valid.sum(), known.numel())
+        return self._scaled_mean(pixelwise, hard, known, classes)
 
 
 class _DistanceLoss(_PixelLoss):
@@ -186,11 +190,7 @@ class DPCELoss(_DistanceLoss):
         classes = logits.shape[1]
         pixelwise = F.cross_entropy(logits, known, ignore_index=classes, reduction="none")
         near = 1 + labels.closeness(classes, self.ignore_index, self.spacing).to(logits.dtype)
-        valid = known != classes
-        if (weights := self.weights_of(classes)) is not None:
-            valid = F.pad(weights.to(logits.dtype), (0, 1))[known]
-            near = near * valid
-        return self._mean((pixelwise * near).sum(), valid.sum(), known.numel())
+        return self._scaled_mean(pixelwise, near, known, classes)
 
 
 class BoundaryLoss(_DistanceLoss):
