@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -117,11 +118,21 @@ def label_channels(logits: Tensor, target: Tensor) -> Tensor:
         )
     target = dense(stripped(target), "target")
     if target.is_floating_point() and eager_on_cpu(target):
-        small = target.to(torch.uint8)
-        parts = zip(small.flatten().split(2**17), target.flatten().split(2**17), strict=True)  # they stay in the cache
-        if all(torch.equal(part.to(target.dtype), floats) for part, floats in parts):
-            return small  # checks of floats cost more than a loss
+        return _bytes_of(target)
     return target
+
+
+def _bytes_of(floats: Tensor) -> Tensor:
+    """Return floats as bytes if they are, else as they are: checks of floats cost more than a loss.
+
+    NumPy converts and compares some times as fast as torch, but does not know all types.
+    """
+    known = floats.dtype in (torch.float16, torch.float32, torch.float64)
+    array = (floats if known else floats.float()).detach().numpy()
+    small = np.empty(array.shape, np.uint8)
+    with np.errstate(invalid="ignore"):  # what is no byte becomes another number, and is found below
+        np.copyto(small, array, casting="unsafe")
+    return torch.from_numpy(small) if (small == array).all() else floats
 
 
 def _call_for_channels(found: tuple[int, ...], wanted: tuple[int, ...]) -> str:

@@ -18,7 +18,7 @@ from autoseg.losses.basis import ONE, BasisFunction, LinearForm, P
 from autoseg.losses.curves import Curve
 from autoseg.losses.kernels.blend import MAPS, BlendedCurve
 
-PIXELS = 2**17  # worked on at once: fewer, and the calls cost more than the work
+PIXELS = 2**18  # worked on at once: fewer, and the calls cost more than the work
 
 
 class SigmoidKernel:
@@ -64,17 +64,19 @@ class SigmoidKernel:
         wrong = torch.addcmul(z, of_1, z, value=-2.0, out=spare)  # -z for 1 and z for 0; NaN if z is not finite
         torch.sigmoid(wrong, out=other)
         torch.sigmoid(wrong.neg_(), out=true)
+        if self.has_void:  # both classes are 0 there, and so is every curve that starts at 0
+            self._mask_of_labels(some, valid)
+            true.mul_(valid)
+            other.mul_(valid)
         torch.mul(true, other, out=rise)  # of s by z for 1; for 0 it is as much less
-        if self.has_void:
-            rise.mul_(self._mask_of_labels(some, valid))
         # The areas, needed or not, say which classes are in the batch.
         area = valid.sum(1) if self.has_void else z.new_full((len(z),), z.shape[1])
         sums = [area, of_1.sum(1)]
         for number, (y, _, term) in enumerate(self.terms):
             s = true if y else other
             value, slope = (s, None) if term == P else curves[term].value_and_slope(s, work)
-            if self.has_void:
-                value = torch.mul(value, valid, out=work[0])
+            if self.has_void and slope is not None and curves[term].curve.start:
+                value.mul_(valid)
             sums += [value.sum(1), torch.mul(value, of_1, out=spare).sum(1)]
             if self.slopes:
                 out = self.slopes[number][some]
@@ -105,8 +107,8 @@ class SigmoidKernel:
         return out.copy_(labels & 1 if self.has_void else labels)
 
     def _mask_of_labels(self, some: tuple[slice, slice], out: Tensor) -> Tensor:
-        """Return where a pixel has a label: 0, 1, 2 -> 1, 1, 0. Bytes cost next to nothing."""
-        return out.copy_((self.labels[some] >> 1).bitwise_xor_(1))
+        """Return where a pixel has a label: 0, 1, 2 -> 1, 1, 0. Bytes cost next to nothing, but shifts."""
+        return out.copy_((2 - self.labels[some]).clamp_(max=1))
 
     def gradient(self, by_stats: Tensor) -> Tensor:
         """Return the derivative by the logits, given the derivative by `stats`; the kernel is used up."""
