@@ -124,17 +124,19 @@ def not_foreground() -> InputError:
 # ---- Counting ------------------------------------------------------------------------------------------------------
 
 
-def confusion(pred: Tensor, target: Tensor, num_classes: int, band: Tensor) -> tuple[Tensor, Tensor]:
-    """Count label pairs of all pixels and of those in the band: two (C, C + 1) matrices, rows are the target's classes.
+def confusion(pred: Tensor, target: Tensor, num_classes: int, band: Tensor | None) -> list[Tensor]:
+    """Count label pairs of all pixels, and of those in a band: (C, C + 1) matrices, rows are the target's classes.
 
     The last column counts the pixels where the prediction names no class. Pixels void in the target are not counted.
     """
     side = num_classes + 1
-    bins = 2 * side * side
-    code = band.to(smallest_type(bins))
-    code = code.mul_(side).add_(target).mul_(side).add_(pred)
-    counts = torch.bincount(code.view(-1), minlength=bins).view(2, side, side)[:, :num_classes]
-    return counts.sum(0), counts[1]
+    parts = 1 if band is None else 2
+    bins = parts * side * side
+    kind = smallest_type(bins)
+    code = target.to(kind, copy=True) if band is None else band.to(kind).mul_(side).add_(target)
+    counts = torch.bincount(code.mul_(side).add_(pred).view(-1), minlength=bins)
+    counts = counts.view(parts, side, side)[:, :num_classes]
+    return [counts.sum(0), *counts[1:]]
 
 
 def edges(labels: Tensor, num_classes: int, void: Tensor | None = None) -> Tensor:
@@ -272,11 +274,9 @@ def count(
     Without `bands` BIoU's counts are left out, without `matches` BF1's.
     """
     target_edge = edges(target, num_classes) if bands or matches else None
-    around = band(target, cast(Tensor, target_edge), conventions) if bands else torch.zeros_like(target)
-    total, boundary = confusion(pred, target, num_classes, around)
-    counts = {"confusion": total}
-    if bands:
-        counts["boundary_confusion"] = boundary
+    around = band(target, cast(Tensor, target_edge), conventions) if bands else None
+    names = ("confusion", "boundary_confusion") if bands else ("confusion",)
+    counts = dict(zip(names, confusion(pred, target, num_classes, around), strict=True))
     if matches:
         void = ~differs(target, num_classes) if conventions.mask_void else None
         if void is not None:
