@@ -261,11 +261,12 @@ def auto(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
 
 
-def test_a_config_that_was_changed_is_kept_and_run_to_its_verdict(tmp_path):
-    make_images(tmp_path / "mine", 16)
-    out = tmp_path / "mine-auto"
+def small_study(folder: Path) -> Path:
+    """Make images, and a config for them that was written by `auto` and then changed; return the study's folder."""
+    make_images(folder / "mine", 16)
+    out = folder / "mine-auto"
     (out / "auto").mkdir(parents=True)
-    chosen = choices(["mIoU"], options={"root": str(tmp_path / "mine"), "classes": "auto/classes.txt", "binary": True})
+    chosen = choices(["mIoU"], options={"root": str(folder / "mine"), "classes": "auto/classes.txt", "binary": True})
     lists = {"train": range(12), "val": range(12, 16)}
     for split, numbers in lists.items():
         text = "".join(f"images/{k}.jpg\tmasks/{k}.png\n" for k in numbers)
@@ -274,6 +275,11 @@ def test_a_config_that_was_changed_is_kept_and_run_to_its_verdict(tmp_path):
     chosen.options["split"] = {split: f"auto/{split}.txt" for split in lists}  # type: ignore[index]
     (out / "auto.yaml").write_text(config_text(chosen, Size(32, 3, 8, 10), (3, 3)))
     smaller(out / "auto.yaml")
+    return out
+
+
+def test_a_config_that_was_changed_is_kept_and_run_to_its_verdict(tmp_path):
+    out = small_study(tmp_path)
     written = (out / "auto.yaml").read_bytes()
     done = auto(tmp_path)
     assert done.returncode == 0, done.stderr

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.pipeline_runs import changed, content, results, snakemake, with_config
+from tests.pipeline_runs import ROOT, changed, content, results, snakemake, with_config
 from tests.slurm.cluster import ACCOUNT, output
 from tests.slurm.cluster_runs import Run, small
+from tests.test_auto import auto, small_study
 
 pytestmark = [pytest.mark.slurm, pytest.mark.long]
 
@@ -140,3 +142,28 @@ def test_an_account_that_is_not_there_is_said_before_the_first_job(run, cluster)
         in refused.log()
     )
     assert not refused.jobs()
+
+
+def test_auto_sends_its_study_to_the_cluster_with_the_results_of_a_local_one(tmp_path, cluster):
+    profile = yaml.safe_load((ROOT / "slurm/config.yaml").read_text())
+    profile |= {
+        "slurm-init-seconds-before-status-checks": 2,
+        "jobs": 6,
+        "default-resources": {"slurm_partition": "gpu"},
+    }
+    profile["set-resources"] = {
+        rule: {"mem_mb": 1000}
+        for rule in ("prepare_dataset", "cache_dataset", "trials", "tune", "train", "evaluate", "figure")
+    }
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab/config.yaml").write_text(yaml.safe_dump(profile))
+    studies = {}
+    for place, words in {"here": [], "there": ["--profile", str(tmp_path / "lab")]}.items():
+        (tmp_path / place).mkdir()
+        studies[place] = small_study(tmp_path / place)
+        done = auto(tmp_path / place, *words)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    jobs = output("squeue", "--noheader", "--states=all", "--format=%T|%Z").splitlines()
+    assert {job.split("|")[0] for job in jobs if job.endswith(str(studies["there"]))} == {"COMPLETED"}
+    for name in ("verdict.txt", "surrogate.json", "my_loss.py"):
+        assert (studies["here"] / name).read_bytes() == (studies["there"] / name).read_bytes(), name
