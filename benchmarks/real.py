@@ -122,9 +122,9 @@ searched loss is better. The last rival is the best of all on that metric.
 
 {said}
 
-In the short trainings that searches and tuning see ({proxy.iterations} steps, the hold-out), the answers of the searches
-score as follows beside the best of the tuned cross entropies. What leads after {proxy.iterations} steps need not lead
-after {run.iterations}: a proxy this short rewards losses that begin fast.
+In the short trainings that searches and tuning see ({proxy.iterations} steps, the hold-out), the answers of the
+searches score as follows beside the best of the tuned cross entropies. What leads after {proxy.iterations} steps need
+not lead after {run.iterations}: a proxy this short rewards losses that begin fast.
 
 {table(["metric", "searched", "cross entropy, tuned", "difference"], on_the_proxy(results))}
 
