@@ -366,10 +366,32 @@ def test_the_readmes_figures_are_those_of_the_benchmarks():
     assert len(figures) > 8
     gain = re.search(r"gains (\S+) points of\s+mIoU", readme)
     assert gain
-    spreads = re.findall(r"\d+\.\d ± \d+\.\d", readme)
-    assert len(spreads) == 2  # of the demo, under its picture
+    spreads = re.findall(r"\d+\.\d ± \d+\.\d", readme.split("On the made-up scenes of the demo")[1])
+    assert len(spreads) == 2
     for figure in [*figures, gain[1], *spreads]:
         assert re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", measured), figure
+
+
+def test_the_readmes_figures_of_photographs_are_those_of_the_benchmark():
+    """README rounds to one decimal what the benchmark writes with two."""
+    readme, measured = ((ROOT / name).read_text() for name in ("README.md", "benchmarks/README.md"))
+    section = measured.split("<!-- bench-real:begin -->")[1].split("<!-- bench-real:end -->")[0]
+    rows = re.findall(r"^\| (\w+) \| (\S+ ± \S+) \| (.+?) \| (.+?) \| (.+?) \((.+)\) \|$", readme, re.MULTILINE)
+    assert [row[0] for row in rows] == ["mIoU", "BF1", "BIoU"]
+    header = re.search(r"^\| Loss \| (.+) \|$", section, re.MULTILINE)[1].split(" | ")
+    for metric, score, *differences, best in rows:
+        scores = re.search(rf"^\| Searched {metric} \| (.+) \|$", section, re.MULTILINE)[1].split(" | ")
+        _assert_rounded(score, scores[header.index(metric)])
+        rivals = ("cross entropy", f"cross entropy, tuned for {metric}", best)
+        for rival, difference in zip(rivals, differences, strict=True):
+            row = rf"^\| Searched {metric} \| {metric} \| {re.escape(rival)} \| (.+?\])"
+            _assert_rounded(difference, re.search(row, section, re.MULTILINE)[1])
+
+
+def _assert_rounded(shown: str, measured: str) -> None:
+    pairs = zip(*(re.findall(r"[\d.]+", text) for text in (shown, measured)), strict=True)
+    assert all(abs(float(one) - float(other)) < 0.0501 for one, other in pairs), (shown, measured)
+    assert re.findall(r"[+−]", shown) == re.findall(r"[+−]", measured), (shown, measured)
 
 
 def test_the_data_pages_figures_are_those_of_the_benchmark():
