@@ -201,14 +201,14 @@ class Collapse(torch.nn.Module):
 
 
 def test_a_collapsed_training_is_scored_as_it_is_and_recorded(proxy, monkeypatch):
-    monkeypatch.setattr("autoseg.training.trial.SurrogateLoss", lambda *args, **options: Collapse(5))
+    monkeypatch.setattr("autoseg.training.trial.loss_of", lambda *args, **options: Collapse(5))
     report = proxy(published("mIoU"), 0)
     assert report["diverged"] is True
     assert report["score"] == proxy.score()["mIoU"] > 0
 
 
 def test_weights_that_are_not_finite_score_0(proxy, monkeypatch):
-    def explode(self, loss, progress=None, looks=None):
+    def explode(self, loss, progress=None, looks=None, link=None):
         next(self.trained.parameters()).data.fill_(math.inf)
         return Outcome(3, diverged=True)
 
@@ -225,7 +225,7 @@ def test_out_of_memory_fails_the_chunk_and_writes_no_score(tmp_path, proxy, monk
         def forward(self, logits, masks):
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr("autoseg.training.trial.SurrogateLoss", lambda *args, **options: Greedy())
+    monkeypatch.setattr("autoseg.training.trial.loss_of", lambda *args, **options: Greedy())
     with refused(what="out of memory"):
         run_chunk(folder.path, 1, proxy)
     assert not scores(tmp_path)

@@ -40,6 +40,6 @@ def run(args: argparse.Namespace) -> None:
         )
     history = folder.history(args.step - 1)
     prior = Folder(search.prior).as_prior() if search.prior is not None and not history else None
-    folder.write(ask(search, history, prior))
+    folder.begin(ask(search, history, prior), history)
     if not args.no_journal:
         write_journal(folder, search, history)

@@ -8,7 +8,6 @@ With `answer: model`, as in the preset `recommended`, it is the best point near 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from autoseg.cli.searches import add_settings_argument, search_of
 
@@ -31,5 +30,5 @@ def run(args: argparse.Namespace) -> None:
     search = search_of(args, folder)
     history = folder.history(search.total_steps)
     chosen = select(search, history, folder.scored("rescore") if search.rescore else None)
-    chosen.save(args.out or Path(args.folder) / "surrogate.json")
+    folder.finish(chosen, history, args.out)
     print(chosen.source)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from autoseg.errors import InputError
+from autoseg.losses.am_lfs import FAMILY as AM_LFS
+from autoseg.losses.am_lfs_loss import AMLFSLoss
 from autoseg.losses.batch import Loss
 from autoseg.losses.hand_made import (
     BoundaryLoss,
@@ -25,6 +27,7 @@ from autoseg.losses.hand_made import (
 )
 from autoseg.losses.labels import Labels
 from autoseg.losses.names import parse_loss
+from autoseg.losses.surrogate import Surrogate
 from autoseg.losses.surrogate_loss import SurrogateLoss
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions
@@ -170,8 +173,15 @@ def build_loss(
         elif term.kind == "published":
             own = own.replace(**changes)
         surrogate = surrogate.model_copy(update={"conventions": own})
-        terms.append((term.weight, SurrogateLoss(surrogate, has_background=has_background, **common)))
+        terms.append((term.weight, loss_of(surrogate, has_background=has_background, **common)))
     return terms[0][1] if len(terms) == 1 and terms[0][0] == 1 else WeightedSumLoss(terms)
+
+
+def loss_of(surrogate: Surrogate, *, has_background: bool = True, **common: Any) -> Loss:
+    """Return the loss of a surrogate of any family; that of AM-LFS has no metric in it."""
+    if surrogate.family == AM_LFS:
+        return AMLFSLoss(surrogate, **common)
+    return SurrogateLoss(surrogate, has_background=has_background, **common)
 
 
 def _hand_made(

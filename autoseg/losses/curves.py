@@ -477,8 +477,12 @@ class CurveSpace:
             return 0.0, 1.0, numbers
         return numbers[-2], numbers[-1], numbers[:-2]
 
+    def count(self, what: str) -> int:
+        """Return how many numbers `theta` or `control_points` have."""
+        return len(self.names) if what == "theta" or self.bounded else len(self.names) - 1
+
     def _check(self, numbers: Sequence[float], what: str) -> list[float]:
-        count = len(self.names) if what == "theta" or self.bounded else len(self.names) - 1
+        count = self.count(what)
         values = as_numbers(numbers, what)
         name = f"{what} of a {self.family} curve with {self.pieces} pieces"
         if len(values) != count:

@@ -11,6 +11,7 @@ from typing import Any
 from autoseg import __version__
 from autoseg.errors import InputError
 from autoseg.losses import curves
+from autoseg.losses.am_lfs import FAMILY as AM_LFS
 from autoseg.losses.curves import Curve
 from autoseg.losses.show import find_surrogates
 from autoseg.losses.surrogate import Surrogate
@@ -157,6 +158,9 @@ def _literal(value: object, indent: str = "") -> str:
 
 
 def _term(weight: float, loss: Surrogate, metric: Formula) -> dict[str, object]:
+    if loss.family == AM_LFS:
+        cure = "build it with `autoseg.build_loss`, which takes its surrogate.json"
+        raise InputError("a loss of AM-LFS is not exported to Python", where="loss", cure=cure)
     conventions = loss.conventions.model_copy(update={"absent": loss.conventions.absent or metric.absent_in_loss})
     weighting = metric.weight.__name__ if metric.weight else None
     needed: Any = {**conventions.model_dump(), "spacing": None}
@@ -174,7 +178,7 @@ def _term(weight: float, loss: Surrogate, metric: Formula) -> dict[str, object]:
             f'"{metric.void}", {metric.drops_background}{", ShapeOps" * (metric in more.SHAPES)})'
         ),
         "conventions": _Code(f"Conventions({chosen})".replace("'", '"')),
-        "operators": {name: tuple(pair) for name, pair in metric.layout(loss.layout).operands.items()},
+        "operators": {name: tuple(pair) for name, pair in loss.operands.items()},
         "curves": {
             name: {
                 "pieces": [_Code(f"Piece{tuple(piece)}") for piece in curve.pieces],

@@ -47,7 +47,7 @@ class _HandMade(Loss):
         raise NotImplementedError
 
 
-class _PixelLoss(_HandMade):
+class PixelLoss(_HandMade):
     """A loss that is a mean over pixels.
 
     Args:
@@ -95,7 +95,7 @@ class _PixelLoss(_HandMade):
         return self._mean((pixelwise * scale).sum(), valid.sum(), known.numel())
 
 
-class CrossEntropyLoss(_PixelLoss):
+class CrossEntropyLoss(PixelLoss):
     """Cross entropy; weighted by class if `class_counts` are given (WCE).
 
     The weights are the inverse frequencies, after U-Net: total / (C count), so that they average 1 over the pixels
@@ -140,7 +140,7 @@ def _inverse_frequencies(class_counts: Sequence[int]) -> Tensor:
     return torch.where(present, weight, weight[present].max()).float()
 
 
-class FocalLoss(_PixelLoss):
+class FocalLoss(PixelLoss):
     """Focal loss (Lin et al. 2017): the mean of -(1 - p_y)^gamma log p_y; their alpha is `class_weights`."""
 
     def __init__(self, ignore_index: IgnoreIndex = "auto", *, gamma: float = 2.0, **common: Any) -> None:
@@ -157,12 +157,12 @@ class FocalLoss(_PixelLoss):
         return self._scaled_mean(pixelwise, hard, known, classes)
 
 
-class _DistanceLoss(_PixelLoss):
+class _DistanceLoss(PixelLoss):
     """A loss that is a mean over pixels, with distances in it.
 
     Args:
         spacing: the size of a pixel (H, W) or voxel (D, H, W), in whose unit the distances are; None: 1.
-        ignore_index, mean_over, common: see `_PixelLoss`.
+        ignore_index, mean_over, common: see `PixelLoss`.
     """
 
     sees_neighbours = True
@@ -220,7 +220,7 @@ class BoundaryLoss(_DistanceLoss):
         return self._mean(total, valid.sum() * weights.sum(), known.numel() * classes)
 
 
-class SSIMLoss(_PixelLoss):
+class SSIMLoss(PixelLoss):
     """SSIM (after BASNet): 1 - the structural similarity of probabilities and target, the mean over pixels and classes.
 
     An 11x11 Gaussian window of sigma 1.5; void pixels are 0 in both maps and left out of the mean. BASNet adds cross

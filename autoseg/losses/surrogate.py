@@ -9,8 +9,10 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field
 
-from autoseg.errors import InputError, located
+from autoseg.errors import InputError, located, unknown
 from autoseg.files import Document, parse
+from autoseg.losses.am_lfs import FAMILY as AM_LFS
+from autoseg.losses.am_lfs import LAYOUT, ProbabilitySpace, probability_layout
 from autoseg.losses.curves import CurveSpace, as_numbers
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions
@@ -32,7 +34,7 @@ class Surrogate(Document):
     SCHEMA: ClassVar[str] = "autoseg/surrogate/1"
 
     metric: str
-    family: Literal["bezier", "linear", "spline"]
+    family: Literal["bezier", "linear", "spline", "am-lfs"]
     layout: str
     pieces: int = Field(ge=1)
     monotone: bool = True
@@ -85,8 +87,8 @@ class Surrogate(Document):
             family=space.family,  # type: ignore[arg-type]
             layout=name,
             pieces=space.pieces,
-            monotone=monotone,
-            truth_table=truth_table,
+            monotone=space.monotone,
+            truth_table=space.truth_table,
             theta=values,
             control_points=points,
             conventions=_conventions(found, conventions),
@@ -108,13 +110,23 @@ class Surrogate(Document):
     @property
     def space(self) -> CurveSpace:
         """The space that each of the curves is from."""
-        return CurveSpace(self.family, self.pieces, self.monotone, self.truth_table)
+        return self._arrangement[1]
+
+    @property
+    def operands(self) -> Mapping[str, tuple[str | None, str | None]]:
+        """Which curve shapes each operand of each operator; none does in a loss of AM-LFS."""
+        return {} if self.family == AM_LFS else self._arrangement[0].operands
+
+    @property
+    def _arrangement(self) -> tuple[CurveLayout, CurveSpace]:
+        return curve_space(self.metric, self.family, self.layout, self.pieces, self.monotone, self.truth_table)[1:]
 
     @property
     def curves(self) -> dict[str, list[float]]:
         """The absolute control points of each curve, by the curve's name."""
-        names = formula.get(self.metric).layout(self.layout).curves
-        parts = _parts(self.control_points, len(names), self.space, "control_points", self.metric)
+        layout, space = self._arrangement
+        names = layout.curves
+        parts = _parts(self.control_points, len(names), space, "control_points", self.metric)
         return dict(zip(names, parts, strict=True))
 
     @classmethod
@@ -150,6 +162,10 @@ def curve_space(
 ) -> tuple[str, CurveLayout, CurveSpace]:
     """Return the name of the layout, the layout, and the space of each of its curves, for a metric."""
     found = formula.get(metric)
+    if family == AM_LFS:
+        if layout not in (None, LAYOUT):
+            raise unknown("layout", str(layout), [LAYOUT], where="layout of am-lfs")
+        return LAYOUT, probability_layout(pieces), ProbabilitySpace(pieces=pieces)
     arrangement = found.layout(layout)
     name = next(iter(found.layouts), "paper") if layout is None else layout
     if pieces is None and isinstance(family, str) and family == "bezier":
@@ -168,7 +184,7 @@ def _conventions(metric: formula.Formula, given: Conventions | Mapping[str, Any]
 
 
 def _parts(numbers: Sequence[float], count: int, space: CurveSpace, what: str, metric: str) -> list[list[float]]:
-    each = len(space.names) if what == "theta" or space.bounded else len(space.names) - 1
+    each = space.count(what)
     if len(numbers) != count * each:
         raise InputError(
             f"has {len(numbers)} numbers",

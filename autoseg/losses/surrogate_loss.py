@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autoseg.errors import InputError
+from autoseg.losses.am_lfs import FAMILY as AM_LFS
 from autoseg.losses.formula_loss import FormulaLoss
 from autoseg.losses.published import published
 from autoseg.losses.surrogate import Surrogate
@@ -107,6 +108,9 @@ class SurrogateLoss(FormulaLoss):
                 conventions=changes,
                 source=source,
             )
+        if metric.family == AM_LFS:
+            cure = "build it with `build_loss`, which takes its surrogate.json"
+            raise InputError("a loss of AM-LFS is cross entropy, and no metric's surrogate", where="family", cure=cure)
         found = formula.get(metric.metric)
         conventions = metric.conventions.replace(
             absent=metric.conventions.absent or found.absent_in_loss,
@@ -114,7 +118,7 @@ class SurrogateLoss(FormulaLoss):
         )
         super().__init__(
             found,
-            found.layout(metric.layout).operands,
+            metric.operands,
             {name: metric.space.curve_of(points) for name, points in metric.curves.items()},
             metric.pieces,
             conventions,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from autoseg.losses.surrogate import Surrogate
 from autoseg.pipeline.config import Pipeline
 from autoseg.pipeline.inputs import Inputs
 from autoseg.pipeline.layout import Layout, step_name
+from autoseg.search.folder import NETWORK, Folder
 from autoseg.search.records import ChunkScores, Proposals
 from autoseg.search.times import Timing
 from autoseg.training.rates import TunedRates
@@ -123,7 +125,24 @@ def _in_search(pipeline: Pipeline, layout: Layout, inputs: Inputs, search: str) 
         yield from (replace(damage, remove=(*damage.remove, *follows)) for damage in broken)
         if broken:
             return
+        if plan.chained and (lost := _lost_network(layout.search(search), number, chunks, follows)):
+            yield Damage(str(lost), "is missing or not as it was written", (*chunks, *follows))
+            return
     yield from _unreadable(answer, Surrogate.load)
+    network = Path(layout.search(search)) / NETWORK
+    if plan.chained and os.path.exists(answer) and (problem := _problem(str(network), _check_weights)):
+        yield Damage(str(network), problem, (answer,))
+
+
+def _lost_network(search: str, step: int, chunks: list[str], follows: list[str]) -> Path | None:
+    """Return the best network of a scored step of a chained search, if it is lost while something still needs it."""
+    if not all(map(os.path.exists, chunks)) or all(map(os.path.exists, follows)):
+        return None
+    folder = Folder(search)
+    with suppress(InputError):  # scores that cannot be read are found elsewhere
+        scored = folder.scored(step)
+        return folder.weights_path(step, scored.best.number) if folder.lost_network(scored) else None
+    return None
 
 
 def _in_chunk(chunk: str) -> Iterator[Damage]:

@@ -199,8 +199,7 @@ def loss_figure(config: SurrogateFigure, layout: Layout) -> tuple[Figure, list[P
 
 def surrogate_figure(loss: Surrogate) -> Figure:
     """Draw a surrogate: its curves with their control points, and for each operator the logic that they make."""
-    operands = formula.get(loss.metric).layout(loss.layout).operands
-    shaped = {name: pair for name, pair in operands.items() if any(pair)}
+    shaped = {name: pair for name, pair in loss.operands.items() if any(pair)}
     columns = max(len(loss.curves), len(shaped))
     figure = drawing.new_figure(2.6 * columns + 0.3, 5.6)
     grid = figure.add_gridspec(2, 2 * columns)  # a square has two columns, so that the shorter row stands in the middle

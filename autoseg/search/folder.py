@@ -2,23 +2,47 @@
 
 `step-001/proposals.json`, `step-001/trial-<number>.json`, ..., `rescore/` (like a step), `surrogate.json`;
 `search.json` if the search was started without the pipeline; and `journal.log`, which may be deleted at any time.
+A chained search has `step-001/weights-<number>.safetensors`, the best network of each step, and `network.safetensors`.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from autoseg.errors import InputError
-from autoseg.files import read_json, write_json
+from autoseg.files import atomic, checksum, read_json, write_json
+from autoseg.losses.surrogate import Surrogate
 from autoseg.search.records import PriorTrials, Proposals, Scored, StepName, TrialScore
 from autoseg.search.settings import Search, load_search
 from autoseg.search.space import changes, search_space, self_contained
 from autoseg.search.steps import record
 
 logger = logging.getLogger(__name__)
+
+
+NETWORK = "network.safetensors"
+"""The network that a chained search answers with, beside its loss."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A step's place in a chained search: the number of the step, of all steps, and the network that it starts from.
+
+    The steps are parts of one training, whose learning rate falls over all of them. `out` is where a trial's network is
+    written, `fingerprint` that of the trial.
+    """
+
+    step: int
+    steps: int
+    start: Path | None
+    weights: str | None  # checksum of `start`
+    out: Path | None = None
+    fingerprint: str = ""
 
 
 class Folder:
@@ -78,9 +102,57 @@ class Folder:
         proposals.save(path)
         return path
 
+    def begin(self, proposals: Proposals, history: Sequence[Scored]) -> None:
+        """Write the proposals of the step after a history; in a chained search, delete all networks but the start."""
+        self.write(proposals)
+        if proposals.start is not None:
+            self.keep_best(history[-1])
+
     def proposals(self, step: StepName) -> Proposals:
         """Read a step's `proposals.json`."""
         return Proposals.load(self.step(step) / "proposals.json")
+
+    # The networks of a chained search.
+
+    def weights_path(self, step: StepName, number: int) -> Path:
+        """Return where the network of a trial is written."""
+        return self.step(step) / f"weights-{number}.safetensors"
+
+    def link(self, proposals: Proposals) -> Link:
+        """Return a step's place in its chain; an error, if the network that it starts from is not there."""
+        assert isinstance(proposals.step, int)
+        start, path = proposals.start, None
+        if start is not None:
+            path = self.weights_path(proposals.step - 1, start.trial)
+            if not path.exists() or checksum(path) != start.weights:
+                raise InputError(
+                    "the network that this step starts from is missing or not as it was",
+                    where=path,
+                    cure="start the search again: it trains that trial again",
+                )
+        return Link(proposals.step, proposals.search.settings.steps, path, start.weights if start else None)
+
+    def lost_network(self, scored: Scored) -> bool:
+        """Whether the best network of a step is missing, or is not the one that was scored."""
+        best = scored.best
+        path = self.weights_path(scored.proposals.step, best.number)
+        return not path.exists() or checksum(path) != best.weights
+
+    def keep_best(self, scored: Scored) -> Path:
+        """Delete the networks of a step but for the best, and return its path."""
+        best = self.weights_path(scored.proposals.step, scored.best.number)
+        for path in best.parent.glob("weights-*.safetensors"):
+            if path != best:
+                path.unlink(missing_ok=True)
+        return best
+
+    def finish(self, chosen: Surrogate, history: Sequence[Scored], out: str | os.PathLike[str] | None = None) -> None:
+        """Write the answer of a search; of a chained one, the best network of the last step beside it."""
+        if history[0].proposals.search.chained:
+            best = self.keep_best(history[-1])
+            with open(best, "rb") as network, atomic(self.path / NETWORK, "wb") as copy:
+                shutil.copyfileobj(network, copy)
+        chosen.save(out or self.path / "surrogate.json")
 
     # Scores.
 
@@ -147,6 +219,12 @@ class Folder:
             if not self._take_back(step, number, fingerprint):
                 missing.append(number)
         return missing
+
+    def set_aside_lost(self, scored: Scored) -> int:
+        """Set the score of a step's best trial aside, whose network is lost; return its number."""
+        assert isinstance(scored.proposals.step, int)
+        self._set_aside(scored.proposals.step, scored.best, "its network is lost, so it is trained again")
+        return scored.best.number
 
     def _set_aside_damaged(self, step: StepName) -> None:
         """Rename scores that are cut short or no JSON: their trials are run again."""

@@ -191,6 +191,19 @@ class Adam(NamedTuple):
     first: Array
     second: Array
 
+    @classmethod
+    def new(cls, mu: Array) -> Adam:
+        """Return the state before the first ascent."""
+        return cls(0, np.zeros_like(mu), np.zeros_like(mu))
+
+    def ascend(self, x: Array, gradient: Array, lr: float) -> tuple[Array, Adam]:
+        """Return x after one ascent, and the state after it."""
+        ascents = self.ascents + 1
+        first = 0.9 * self.first + 0.1 * gradient
+        second = 0.999 * self.second + 0.001 * gradient**2
+        x = x + lr * (first / (1 - 0.9**ascents)) / (np.sqrt(second / (1 - 0.999**ascents)) + 1e-8)
+        return x, Adam(ascents, first, second)
+
 
 class Policy(NamedTuple):
     """The distribution a step samples from: mu_t, and the optimiser's moments where they are kept.
@@ -310,21 +323,17 @@ def next_policy(
     log_p_t, _ = log_density(theta, mu_t, settings.sigma, settings.family)
     logit = settings.optimise == "logit"
     mu = x = np.log(mu_t / (1 - mu_t)) if logit else mu_t
-    zero = np.zeros_like(mu_t)
-    ascents, first, second = policy.adam or Adam(0, zero, zero)
+    adam = policy.adam or Adam.new(mu_t)
     for _ in range(settings.updates):
         mu = 1 / (1 + np.exp(-x)) if logit else x
         _, gradient = objective(mu, log_p_t, theta, xi, settings.sigma, clip, settings.ratio, settings.family)
         if logit:
             gradient = gradient * mu * (1 - mu)
-        ascents += 1
-        first = 0.9 * first + 0.1 * gradient
-        second = 0.999 * second + 0.001 * gradient**2
-        x = x + settings.lr * (first / (1 - 0.9**ascents)) / (np.sqrt(second / (1 - 0.999**ascents)) + 1e-8)
+        x, adam = adam.ascend(x, gradient, settings.lr)
         if not logit:
             x = np.clip(x, *settings.bounds)
     mu = 1 / (1 + np.exp(-x)) if logit else x
-    return Policy(mu, Adam(ascents, first, second) if settings.keep_adam else None)
+    return Policy(mu, adam if settings.keep_adam else None)
 
 
 def policies(settings: Settings, first: Policy, steps: Iterable[tuple[ArrayLike, ArrayLike]]) -> list[Policy]:

@@ -135,6 +135,39 @@ class CMAES(Proposer):
         return len(self.means) - 1
 
 
+class AMLFS(Proposer):
+    """The search of AM-LFS: samples of a normal distribution, whose mean REINFORCE moves with Adam.
+
+    The scores of a step are compared with each other alone: its trials start from other weights than those before.
+    """
+
+    RATE = 0.05
+
+    def __init__(self, search: Search, history: Sequence[Scored], prior: PriorTrials | None = None) -> None:
+        super().__init__(search, history, prior)
+        mu = np.array(self.space.initial)
+        self.mus, adam = [mu], ppo2.Adam.new(mu)
+        for step in history:
+            rewards = np.array(step.scores) - np.mean(step.scores)
+            if (spread := rewards.std()) > 0:
+                rewards = rewards / spread
+            # The gradient of the expected reward: the mean of R d log N(theta; mu, sigma) / d mu.
+            slope = (rewards[:, None] * (step.thetas - mu)).mean(axis=0) / self.settings.sigma**2
+            mu, adam = adam.ascend(mu, slope, self.RATE)
+            self.mus.append(mu)
+        self.means = self.mus
+
+    def propose(self, numbers: range) -> list[Array]:
+        """Sample around the newest mean."""
+        s = self.settings
+        return [ppo2.propose(self.mus[-1], self.search.seed, n, sigma=s.sigma, family="normal") for n in numbers]
+
+    @property
+    def best(self) -> int:
+        """The newest mean."""
+        return len(self.means) - 1
+
+
 class ByOptuna(Proposer):
     """One of Optuna's samplers: it gets the whole history, and is seeded by the step.
 
@@ -182,7 +215,7 @@ def doubts_of(history: Sequence[Scored]) -> Array:
 
 def replay(search: Search, history: Sequence[Scored], prior: PriorTrials | None = None) -> Proposer:
     """Return the search's sampler as it is after the history; before the first step, with another search's trials."""
-    kind = {"ppo2": PPO2, "cmaes": CMAES}.get(search.sampler, ByOptuna)
+    kind = {"ppo2": PPO2, "cmaes": CMAES, "am-lfs": AMLFS}.get(search.sampler, ByOptuna)
     return kind(search, history, prior)
 
 

@@ -29,6 +29,13 @@ class Trial(Part):
         return len(self.theta) == len(other.theta) and np.allclose(self.theta, other.theta, rtol=0, atol=1e-9)
 
 
+class Start(Part):
+    """The network that all trials of a chained step start from: the best of the step before."""
+
+    trial: int = Field(ge=0, description="the number of the trial that trained it")
+    weights: str = Field(description="checksum of its file")
+
+
 class PriorTrials(Part):
     """The trials of another search, from which a search starts with a model."""
 
@@ -66,10 +73,14 @@ class Proposals(Document):
         default=None, description="in the first step of a search that was given them: the trials of another search"
     )
 
+    start: Start | None = Field(
+        default=None, description="in a chained search, from its second step on: the network that its trials start from"
+    )
+
     def content(self) -> dict[str, Any]:
-        """Return what is written to the file; `looks` only where trials can be ended early, `prior` if there is one."""
+        """Return what is written to the file; `looks`, `prior` and `start` only where there are some."""
         content = super().content()
-        return {key: value for key, value in content.items() if value or key not in ("looks", "prior")}
+        return {key: value for key, value in content.items() if value or key not in ("looks", "prior", "start")}
 
     @model_validator(mode="after")
     def _consistent(self) -> Proposals:
@@ -88,7 +99,11 @@ class Proposals(Document):
         Where a model was fitted, they may differ more: both propose the same if they follow from the same scores.
         """
         same = (self.step, self.version, _nameless(self.search)) == (other.step, other.version, _nameless(other.search))
-        if not same or [trial.number for trial in self.trials] != [trial.number for trial in other.trials]:
+        if (
+            not same
+            or self.start != other.start
+            or [trial.number for trial in self.trials] != [trial.number for trial in other.trials]
+        ):
             return False
         if self.after is not None and self.after == other.after:
             return True
@@ -119,12 +134,15 @@ class TrialScore(Document):
     ended: float | None = Field(
         default=None, description="the share of the training after which the trial was ended: its score is a prediction"
     )
+    weights: str | None = Field(
+        default=None, description="in a chained search: the checksum of weights-<number>.safetensors, its network"
+    )
     fingerprint: str = Field(default="", description="of everything that the score depends on")
 
     def content(self) -> dict[str, Any]:
-        """Return what is written to the file; nothing of early rejection where the trial was not watched."""
-        content = super().content()
-        return content if self.partial else {k: v for k, v in content.items() if k not in ("partial", "ended")}
+        """Return what is written to the file; nothing of early rejection or of a network that is not kept."""
+        unused = [*([] if self.partial else ["partial", "ended"]), *([] if self.weights else ["weights"])]
+        return {key: value for key, value in super().content().items() if key not in unused}
 
     @model_validator(mode="after")
     def _consistent(self) -> TrialScore:
@@ -169,6 +187,11 @@ class Scored:
         """How far off the score of each trial may be: of one that was ended, the doubt of what was expected."""
         known = {look.name: look.doubt for look in self.proposals.looks}
         return [known[trial.ended] if trial.ended else 0.0 for trial in self.seen] or [0.0] * len(self.scores)
+
+    @property
+    def best(self) -> TrialScore:
+        """The file of the trial with the best score; of several, the first."""
+        return self.files[int(np.argmax(self.scores))]
 
     @property
     def thetas(self) -> Array:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,7 +32,7 @@ from autoseg.plugins import import_callable
 from autoseg.progress import bar
 from autoseg.search.budget import described, planned, steps_that_fit, waves
 from autoseg.search.early import Look, Watch
-from autoseg.search.folder import Folder
+from autoseg.search.folder import Folder, Link
 from autoseg.search.journal import write_journal
 from autoseg.search.ppo2 import is_number
 from autoseg.search.records import Proposals, Scored, StepName, Trial, TrialScore
@@ -55,7 +55,9 @@ class Objective(Protocol):
         """Return the score, or a mapping: `score` and, if wanted, `scores`, `diverged` and `device`.
 
         Where the device is told, the trial's time is written too. `watch` is told the score on the way; where it says
-        that the trial is to be ended, what is returned has no score.
+        that the trial is to be ended, what is returned has no score. Where the objective has an attribute `chains` that
+        is true, it also takes a `link`: it starts from that network, writes its own, and returns its checksum as
+        `weights`.
         """
         ...
 
@@ -99,13 +101,15 @@ class Job:
     proposal: Surrogate
     fingerprint: str
     looks: tuple[Look, ...] = ()
+    link: Link | None = None  # in a chained search
 
     def run(self, objective: Objective) -> None:
         """Score the trial and write its files at once: a kill costs only the trials that are running."""
         began = time.perf_counter()
         watch = Watch(self.looks)
         given = (watch,) if self.looks else ()
-        result = objective(self.proposal, self.number, *given)
+        chained: dict[str, Any] = {"link": self.link} if self.link else {}
+        result = objective(self.proposal, self.number, *given, **chained)
         report = dict(result) if isinstance(result, Mapping) else {"score": result}
         device = report.pop("device", None)
         if (look := watch.ended) is not None:
@@ -131,8 +135,32 @@ def unscored(files: Folder, step: Proposals, trials: Sequence[Trial], objective:
     if looks:  # the bars decide whether a trial is ended
         watched = [look.model_dump(mode="json") for look in looks]
         prints = {number: fingerprint({"trial": print_, "looks": watched}) for number, print_ in prints.items()}
+    link = None
+    if search.chained:
+        check_chains(objective)
+        link = files.link(step)
+        place = {"step": link.step, "steps": link.steps, "start": link.weights}
+        prints = {number: fingerprint({"trial": print_, **place}) for number, print_ in prints.items()}
     missing = files.unscored(step.step, prints)
-    return [Job(files.step(step.step), number, proposals[number], prints[number], tuple(looks)) for number in missing]
+    if link and not missing and len(files.scores(step.step)) == len(step.trials):
+        scored = files.scored(step.step)
+        if scored.best.number in prints and files.lost_network(scored):
+            missing = [files.set_aside_lost(scored)]
+    jobs = [Job(files.step(step.step), number, proposals[number], prints[number], tuple(looks)) for number in missing]
+    if link is None:
+        return jobs
+    out = {job.number: files.weights_path(step.step, job.number) for job in jobs}
+    return [replace(job, link=replace(link, out=out[job.number], fingerprint=job.fingerprint)) for job in jobs]
+
+
+def check_chains(objective: Objective) -> None:
+    """Raise an error if an objective cannot hand networks on."""
+    if not getattr(objective, "chains", False):
+        raise InputError(
+            "'am-lfs' hands networks from step to step, which a function of one's own does not",
+            where="sampler",
+            cure="search with a proxy task (`autoseg search --data`), or use another sampler",
+        )
 
 
 def run_chunk(
@@ -218,7 +246,7 @@ def run(
             step, from_here = step + 1, time.perf_counter()
             proposals = ask(search, history, prior)
             shown.total = steps * len(proposals.trials) + search.most_rescored
-            trained = _score_all(files, proposals, objective, pool, shown)
+            trained = _score_all(files, proposals, history, objective, pool, shown)
             history.append(files.scored(step))
             write_journal(files, search, history)
             if (
@@ -236,10 +264,10 @@ def run(
         if search.rescore:
             proposals = rescore(search, history)
             shown.total = shown.n + len(proposals.trials)
-            _score_all(files, proposals, objective, pool, shown)
+            _score_all(files, proposals, history, objective, pool, shown)
             rescored = files.scored("rescore")
     chosen = select(search, history, rescored)
-    chosen.save(files.path / "surrogate.json")
+    files.finish(chosen, history)
     return chosen
 
 
@@ -305,10 +333,15 @@ def _once(objective: Objective, start: Surrogate) -> float:
 
 
 def _score_all(
-    files: Folder, proposals: Proposals, objective: Objective, pool: ProcessPoolExecutor | None, shown: tqdm
+    files: Folder,
+    proposals: Proposals,
+    history: Sequence[Scored],
+    objective: Objective,
+    pool: ProcessPoolExecutor | None,
+    shown: tqdm,
 ) -> int:
     """Write a step's proposals and score those that have no score yet; return how many these were."""
-    files.write(proposals)
+    files.begin(proposals, history)
     proposals = files.proposals(proposals.step)  # those on disk, which may differ in the last digits
     jobs = unscored(files, proposals, proposals.trials, objective)
     shown.update(len(proposals.trials) - len(jobs))

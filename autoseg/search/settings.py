@@ -31,7 +31,11 @@ class Search(Part):
     metric: str = Field(
         description="the target metric: gAcc mAcc mIoU FWIoU BIoU BF1, another of docs/losses.md, or a registered one"
     )
-    family: Literal["bezier", "linear", "spline"] = Field(default="bezier", description="the family of curves")
+    family: Literal["bezier", "linear", "spline", "am-lfs"] = Field(
+        default="bezier",
+        description="the family of curves; am-lfs: no curves in the metric, but cross entropy of a probability that "
+        "passes a piecewise linear function",
+    )
     layout: str | None = Field(
         default=None, description="which operands have a curve of their own; null: the default of the metric"
     )
@@ -56,8 +60,10 @@ class Search(Part):
         description="another search with the same parameters, of another metric, data set or proxy: its trials make a "
         "starting model, trusted as far as the own trials agree; its folder, or in a pipeline its name",
     )
-    sampler: Literal["ppo2", "random", "tpe", "cmaes", "gp"] = Field(
-        default="ppo2", description="sampler that proposes the trials"
+    sampler: Literal["ppo2", "random", "tpe", "cmaes", "gp", "am-lfs"] = Field(
+        default="ppo2",
+        description="sampler that proposes the trials; am-lfs: REINFORCE, and all trials of a step start from the best "
+        "network of the step before",
     )
     preset: str = Field(
         default="default", description="PPO2's settings: default, paper, release, annealed or recommended"
@@ -118,10 +124,27 @@ class Search(Part):
         if self.prior is not None and not (self.sampler == "ppo2" and self.settings.move == "model"):
             cure = "use `preset: recommended`, or leave it out"
             raise InputError("is a model's, and this sampler fits none", where="prior", cure=cure)
+        if self.chained:
+            self._check_chain()
         family = self._policy_family
         with located("ppo2"):
             Settings.preset(self.preset, family=family, **self.ppo2)
         return self
+
+    def _check_chain(self) -> None:
+        why = "does not go with sampler 'am-lfs', whose trials start from other weights in every step"
+        unused = {"early": "off", "rescore": 0, "answer": self.answer if self.answer != "model" else None}
+        for key, value in unused.items():
+            if getattr(self, key) != value:
+                raise InputError(why, where=key, cure="leave it out")
+        if self.curves[2].bounded:
+            cure = "set family to am-lfs, linear or spline"
+            raise InputError(f"'{self.family}' is bounded, and sampler 'am-lfs' is not", where="family", cure=cure)
+
+    @property
+    def chained(self) -> bool:
+        """Whether all trials of a step start from the best network of the step before."""
+        return self.sampler == "am-lfs"
 
     @property
     def curves(self) -> tuple[str, CurveLayout, CurveSpace]:

@@ -112,7 +112,8 @@ def decisive(search: Search) -> Search:
         pieces=curves.pieces,
         initial="identity" if search.sampler == "random" else list(search_space(search).initial),
         ppo2=ppo2 if search.sampler == "ppo2" else {},
-        steps=settings.steps if settings.anneal else None,
+        # Chained steps are parts of one training, whose rate falls over all of them.
+        steps=settings.steps if settings.anneal or search.chained else None,
         trials_per_step=settings.trials_per_step,
         early=search.early_rule or "off",
         prior=None if search.prior is None else PRIOR,

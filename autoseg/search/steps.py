@@ -20,7 +20,7 @@ from autoseg.search.early import Seen, looks
 from autoseg.search.model import ModelAnswer, model_answer
 from autoseg.search.ppo2 import Array
 from autoseg.search.proposers import Proposer, doubts_of, replay, trials_of
-from autoseg.search.records import PriorTrials, Proposals, Scored, StepName, Trial, TrialScore
+from autoseg.search.records import PriorTrials, Proposals, Scored, Start, StepName, Trial, TrialScore
 from autoseg.search.settings import Search
 from autoseg.search.space import changes, decisive, search_space, surrogate
 from autoseg.versions import SEARCH_VERSION
@@ -57,7 +57,20 @@ def ask(search: Search, history: Sequence[Scored], prior: PriorTrials | None = N
         ],
         looks=looks(search.early_rule, _seen(history)) if search.early_rule else [],
         prior=None if history else prior,
+        start=_start(history) if search.chained and history else None,
     )
+
+
+def _start(history: Sequence[Scored]) -> Start:
+    """Return the network that the step after the history starts from."""
+    best = history[-1].best
+    if best.weights is None:
+        raise InputError(
+            f"trial {best.number} has no network to hand on",
+            where=f"step {history[-1].proposals.step}",
+            cure="delete its score, and have the trial run again",
+        )
+    return Start(trial=best.number, weights=best.weights)
 
 
 def _checked(search: Search, prior: PriorTrials | None) -> PriorTrials:
@@ -180,6 +193,9 @@ def select(search: Search, history: Sequence[Scored], rescored: Scored | None = 
     if (found := best.model) is not None:
         score += f"; posterior std {found.std:.2g}, of a score {found.noise:.2g}; expected gain over the mean "
         score += f"{found.gain:.2g} +- {found.gain_std:.2g}, at most {found.distance:.2g} from it"
+    if search.chained:
+        network = history[-1].best
+        score += f"; its network is that of trial {network.number}, score {network.score or 0.0:.6g}"
     return surrogate(search, best.theta, source=f"search '{search.name}': {best.origin}, {score}")
 
 
@@ -322,8 +338,11 @@ def _replay(search: Search, history: Sequence[Scored], prior: PriorTrials | None
     stale = [n for n, step in enumerate(history) if n and step.proposals.after not in (None, _after(history[:n]))]
     if stale:
         raise _stale(search, stale[0] + 1)
+    for n, step in enumerate(history):
+        if search.chained and n and step.proposals.start != _start(history[:n]):
+            raise _stale(search, step.proposals.step)
     proposer = replay(search, history, prior)
-    if search.sampler == "ppo2" and search.settings.move == "ppo2":
+    if search.chained or (search.sampler == "ppo2" and search.settings.move == "ppo2"):
         for step, mu in zip(history, proposer.mus, strict=False):
             if step.proposals.mu is None or not np.allclose(step.proposals.mu, mu, rtol=0, atol=1e-6):
                 raise _stale(search, step.proposals.step)

@@ -98,6 +98,7 @@ def train(
     logs: Sequence[Callable[[Line], None]] = (),
     progress: str | None = None,
     looks: Mapping[int, Callable[[], bool]] | None = None,
+    steps: tuple[int, int] | None = None,
 ) -> Outcome:
     """Train a network in place.
 
@@ -111,6 +112,7 @@ def train(
         logs: called 200 times in a training with iteration, loss, lr and images_per_s; see `autoseg.training.logs`.
         progress: the name of a bar; None: no bar.
         looks: called after so many steps, with the network as it is; true ends the training there.
+        steps: train from one step to another alone, with the batches and the learning rates that the whole has there.
 
     A loss that is not finite ends the training: the outcome is `diverged`, and the weights are those before that step.
     On a GPU this is noticed up to `LOOK_EVERY` steps later; batch statistics then include the batches of those steps.
@@ -122,7 +124,7 @@ def train(
     optimiser, bases = make_optimiser(network, settings, fused=works_behind(device))
     average = Average(network, settings.ema) if settings.ema is not None else None
     scaler = torch.amp.GradScaler(device.type, enabled=device.type == "cuda" and settings.precision == "float16")
-    start = 0
+    start, end = steps or (0, settings.iterations)
     if checkpoint is not None:
         start = checkpoint.restore(network, optimiser, scaler, device, average)
         found = torch.tensor(start, dtype=torch.float64, device=device)
@@ -152,13 +154,13 @@ def train(
     freeze_statistics(network, settings)
     outcome = Outcome(start)
     batches = iter(loader(start * settings.accumulate))
-    shown = bar(progress, "step", total=settings.iterations, initial=start)
+    shown = bar(progress, "step", total=end, initial=start)
     began, images_done = time.perf_counter(), 0
     watch, labels_seen = Watch(device, world), LabelWatch(VOID)
     look_every = LOOK_EVERY if works_behind(device) else 1
     cudnn_set = cudnn_settings(settings, device, fixed_shape=True)
     with shown, cudnn_set, _stop_signals() as stop, _plain_errors(settings, world):
-        for iteration in range(start, settings.iterations):
+        for iteration in range(start, end):
             for group, base in zip(optimiser.param_groups, bases, strict=True):
                 group["lr"] = learning_rate(settings, iteration, base)
             torch.manual_seed(sample_seed(settings.seed, iteration, rank) >> 1)  # dropout
@@ -185,7 +187,7 @@ def train(
                 images_done += len(images)
             skip = watch.end_step(stop.asked)
             done, stopping = iteration + 1, False
-            due = done % look_every == 0 or done % settings.checkpoint_every == 0 or done == settings.iterations
+            due = done % look_every == 0 or done % settings.checkpoint_every == 0 or done == end
             # Several processes look at the same steps, so that all stop after the same one.
             if due or (stop.asked and world == 1):
                 speed = images_done * world / (time.perf_counter() - began)
@@ -215,7 +217,7 @@ def train(
             if average is not None:
                 average.update(network, done)
             shown.update()
-            if done == settings.iterations:
+            if done == end:
                 break
             if looks and done in looks:
                 if looks[done]():

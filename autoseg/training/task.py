@@ -68,9 +68,12 @@ class OpenTask:
         return loss if images is None else MeanOfGroupsLoss(loss, images)
 
     def batches(
-        self, read: Read, ids: Sequence[str], start: int, rank: int = 0, world: int = 1
+        self, read: Read, ids: Sequence[str], start: int, rank: int = 0, world: int = 1, stop: int | None = None
     ) -> Iterable[tuple[Tensor, Tensor]]:
-        """Return the training batches from number `start` on, each one of `accumulate` parts of a step."""
+        """Return the training batches from number `start` on, each one of `accumulate` parts of a step.
+
+        They end after step `stop`, by default the last of the training.
+        """
         s = self.settings
         return train_loader(
             read,
@@ -79,7 +82,7 @@ class OpenTask:
             batch_size=s.batch_size // s.accumulate,
             seed=s.seed,
             start=start,
-            stop=s.iterations * s.accumulate,
+            stop=(s.iterations if stop is None else stop) * s.accumulate,
             loaders=s.loaders,
             rank=rank,
             world_size=world,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,19 +19,22 @@ from torch import Tensor, nn
 from autoseg.data.augment import CenterView
 from autoseg.data.loaders import eval_loader
 from autoseg.data.model import cache_short_side
-from autoseg.files import fingerprint
+from autoseg.files import checksum, fingerprint
+from autoseg.losses.build import loss_of
 from autoseg.losses.surrogate import Surrogate
-from autoseg.losses.surrogate_loss import SurrogateLoss
 from autoseg.metrics.formula import METRICS
 from autoseg.plugins import load_plugin
 from autoseg.search.early import Watch
+from autoseg.search.folder import Link
 from autoseg.search.settings import Search
 from autoseg.training.evaluation import is_finite, score
 from autoseg.training.foreign import Foreign
 from autoseg.training.loop import Outcome, train
 from autoseg.training.networks import Network
+from autoseg.training.run import save_weights
 from autoseg.training.settings import Task, Training
 from autoseg.training.task import OpenTask
+from autoseg.training.weights import read
 
 
 class ProxyTask(OpenTask):
@@ -39,6 +42,8 @@ class ProxyTask(OpenTask):
 
     The network is built when the first trial is trained; fingerprints do not need it.
     """
+
+    chains = True  # it can start from the network of another trial, and keep its own
 
     def __init__(self, task: Task, *, progress: bool = False) -> None:
         super().__init__(task)
@@ -80,14 +85,26 @@ class ProxyTask(OpenTask):
         loss: nn.Module,
         progress: str | None = None,
         looks: Mapping[int, Callable[[], bool]] | None = None,
+        link: Link | None = None,
     ) -> Outcome:
-        """Train the network with a loss, from the initial weights, on the batches that every trial sees."""
-        self.trained.load_state_dict(self.initial)
+        """Train the network with a loss, from the initial weights, on the batches that every trial sees.
+
+        With a `link`, from its network, and as part of a training of as many parts as the search has steps.
+        """
+        settings, steps = self.settings, None
+        if link is not None:
+            each = settings.iterations
+            settings = settings.model_copy(update={"iterations": link.steps * each})
+            steps = ((link.step - 1) * each, link.step * each)
+        initial = read(link.start) if link and link.start else self.initial
+        self.trained.load_state_dict(initial)
 
         def batches(start: int) -> Iterable[tuple[Tensor, Tensor]]:
-            return self.batches(self.cache.read, self.split.train, start)
+            return self.batches(self.cache.read, self.split.train, start, stop=steps[1] if steps else None)
 
-        return train(self.trained, loss, batches, self.settings, device=self.device, progress=progress, looks=looks)
+        return train(
+            self.trained, loss, batches, settings, device=self.device, progress=progress, looks=looks, steps=steps
+        )
 
     def score(self, names: Iterable[str] = METRICS, ids: Sequence[str] | None = None) -> dict[str, float]:
         """Return the metrics of the network, as it is, on the hold-out images; 0 if its weights are not finite.
@@ -106,19 +123,25 @@ class ProxyTask(OpenTask):
         )
         return score(self.trained, loader, self.metrics(names), self.device, s).compute()
 
-    def __call__(self, proposal: Surrogate, number: int, watch: Watch | None = None) -> dict[str, Any]:
+    def __call__(
+        self, proposal: Surrogate, number: int, watch: Watch | None = None, link: Link | None = None
+    ) -> dict[str, Any]:
         """Train and score one proposal; return the content of its score file, and the device.
 
-        A trial that `watch` ends has no score here.
+        A trial that `watch` ends has no score here. With a `link` the network is kept.
         """
-        loss = SurrogateLoss(proposal, ignore_index=self.data.ignore_index, has_background=self.has_background)
+        loss = loss_of(proposal, ignore_index=self.data.ignore_index, has_background=self.has_background)
         looks = self._looks(proposal.metric, watch) if watch else None
-        outcome = self.train(self.in_groups(loss), proposal.source if self.progress else None, looks)
+        outcome = self.train(self.in_groups(loss), proposal.source if self.progress else None, looks, link)
         device = self.device_name
         if outcome.ended:
             return {"score": math.nan, "device": device}
         scores = self.score(dict.fromkeys([*METRICS, proposal.metric]))
-        return {"score": scores[proposal.metric], "scores": scores, "diverged": outcome.diverged, "device": device}
+        found = {"score": scores[proposal.metric], "scores": scores, "diverged": outcome.diverged, "device": device}
+        if link is not None and link.out is not None:
+            save_weights(self.trained, link.out, link.fingerprint, outcome)
+            found["weights"] = checksum(link.out)
+        return found
 
     def _looks(self, metric: str, watch: Watch) -> dict[int, Callable[[], bool]]:
         """Return what is done after which steps: the network is scored, and `watch` says whether to go on."""
@@ -171,6 +194,7 @@ class ProxyObjective:
 
     task: Task
     plugins: tuple[str, ...] = ()  # modules that register a user's metrics, in every process
+    chains: ClassVar[bool] = True
 
     @cached_property
     def _here(self) -> ProxyTask:
@@ -183,11 +207,13 @@ class ProxyObjective:
         """Return the fingerprint of a proposal's score; the task is opened, but no network is built."""
         return self._here.fingerprint(search, proposal)
 
-    def __call__(self, proposal: Surrogate, number: int, watch: Watch | None = None) -> dict[str, Any]:
+    def __call__(
+        self, proposal: Surrogate, number: int, watch: Watch | None = None, link: Link | None = None
+    ) -> dict[str, Any]:
         """Train and score a proposal."""
         for module in self.plugins:
             load_plugin(module)
-        return _opened(self.task.model_dump_json())(proposal, number, watch)
+        return _opened(self.task.model_dump_json())(proposal, number, watch, link)
 
 
 @lru_cache(maxsize=1)
