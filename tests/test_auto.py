@@ -121,7 +121,8 @@ def test_the_config_is_an_ordinary_one_with_every_rival_paired_seeds_and_a_tunin
     assert table.seeds == [0, 1, 2]
     assert {row.loss for row in table.rows} == {*RIVALS, "published:mIoU", "searched:mIoU"}
     search = pipeline.search("mIoU")
-    assert pipeline.tunings["lr"].trials == search.total_steps * search.settings.trials_per_step + search.most_rescored
+    trials = search.total_steps * search.settings.trials_per_step
+    assert pipeline.tunings["lr"].trials == trials + search.rescored_trainings
     budgets = {
         settings.iterations * settings.batch_size
         for run in table.runs

@@ -9,7 +9,7 @@ from typing import Any
 
 from autoseg.losses.published import PUBLISHED
 from autoseg.metrics.formula import METRICS
-from autoseg.pipeline.budget import Size
+from autoseg.pipeline.budget import RETRAINING, Size
 
 NAME = "auto"
 
@@ -108,16 +108,20 @@ def _searches(chosen: Choices, size: Size) -> list[str]:
         "    # The learning rate is that of a range test with cross entropy (auto/probe.json), for all losses.",
         f"    training: {flow({'iterations': size.iterations, **chosen.training})}",
         "",
+        "# A search begins at the published curves, if the metric has some. Its answers are trained as long as the",
+        "# runs, and the best of them is taken: a loss that leads in short trainings need not lead in long ones.",
         "searches:",
     ]
     sizes = {"steps": size.steps, "trials_per_step": size.trials_per_step}
+    answers = {"rescore": 1, "rescore_length": RETRAINING}
     for metric in chosen.metrics:
+        start = {"initial": chosen.published[metric]} if metric in chosen.published else {}
         lines += [
             f"  {metric}:",
             "    dataset: images",
             "    proxy: short",
             f"    trials_per_job: {-(-size.trials_per_step // chosen.places)}",
-            f"    search: {flow({'metric': metric, 'preset': 'recommended', **sizes, 'rescore': 1})}",
+            f"    search: {flow({'metric': metric, 'preset': 'recommended', **start, **sizes, **answers})}",
         ]
     return [
         *lines,

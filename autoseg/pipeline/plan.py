@@ -72,7 +72,8 @@ def search_cost(search: Search, training: Training, speed: Speed, hold_out: int,
     steps, size, rescored = search.total_steps, search.settings.trials_per_step, search.most_rescored
     chunks = steps * math.ceil(size / trials_per_job) + math.ceil(rescored / trials_per_job)
     trainings = steps * size + rescored
-    seconds = trainings * (training.iterations * speed.step + hold_out * speed.image) + chunks * speed.start
+    iterations = training.iterations * (steps * size + search.rescored_trainings)
+    seconds = iterations * speed.step + trainings * hold_out * speed.image + chunks * speed.start
     jobs = steps + chunks + (1 if rescored else 0) + 1
     return Cost(f"search '{search.name}'", jobs, trainings, seconds / 3600, trainings * _BYTES_PER_TRIAL)
 

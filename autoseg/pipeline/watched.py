@@ -48,9 +48,10 @@ def work(pipeline: Pipeline, seconds: Mapping[str, float]) -> list[Work]:
     found = []
     for name in pipeline.searches:
         search, training = pipeline.search(name), pipeline.proxy_training(name)
-        count = search.total_steps * search.settings.trials_per_step + search.most_rescored
-        place = Path(layout.search(name))
-        found.append(Work(f"search for {search.metric}", count, place, "trial-*.json", step * training.iterations))
+        trials = search.total_steps * search.settings.trials_per_step
+        count, place = trials + search.most_rescored, Path(layout.search(name))
+        each = step * training.iterations * (trials + search.rescored_trainings) / count
+        found.append(Work(f"search for {search.metric}", count, place, "trial-*.json", each))
     for name, tuning in pipeline.tunings.items():
         each = step * pipeline.tuning_training(name).iterations
         found.append(Work(f"tuning of {tuning.loss}", tuning.trials, Path(layout.tuning(name)), "trial-*.json", each))

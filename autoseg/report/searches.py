@@ -72,6 +72,14 @@ class SearchSoFar:
         """Whether the sampler moves a mean from step to step."""
         return any(step.proposals.mu is not None for step in self.steps)
 
+    def answers(self) -> list[Candidate]:
+        """Return the rescored answers, each with its score and where it comes from; none without rescoring."""
+        from autoseg.search.steps import answers
+
+        return (
+            [] if self.settings is None or self.rescored is None else answers(self.settings, self.steps, self.rescored)
+        )
+
     def selected(self) -> Candidate | None:
         """Return where the answer comes from; None: there is none, or these steps are not those that led to it."""
         from autoseg.search.steps import selected

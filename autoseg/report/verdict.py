@@ -180,10 +180,16 @@ def _tuned_for(results: Results, row: Row) -> str:
 
 
 def _trainings(results: Results, search: str) -> int:
-    """Return how many trainings a search took; while it is not finished, how many it will take at most."""
+    """Return how many trainings a search took; while it is not finished, how many it will take at most.
+
+    A longer one, for a rescored answer, counts as many as it is long.
+    """
     plan = results.pipeline.search(search)
-    done = len(list(Path(results.layout.search(search)).rglob("trial-*.json")))
-    return done or plan.total_steps * plan.settings.trials_per_step + plan.most_rescored
+    done = list(Path(results.layout.search(search)).rglob("trial-*.json"))
+    if not done:
+        return round(plan.total_steps * plan.settings.trials_per_step + plan.rescored_trainings)
+    rescored = sum(path.parent.name == "rescore" for path in done)
+    return round(len(done) + (plan.rescore_length - 1) * rescored)
 
 
 def as_text(found: Sequence[Verdict]) -> str:

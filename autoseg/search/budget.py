@@ -20,7 +20,12 @@ def waves(trials: int, workers: int) -> int:
 def total_seconds(search: Search, seconds: float, workers: int) -> float:
     """Return the seconds of a whole search, its rescored answers included."""
     size = search.settings.trials_per_step
-    return seconds * (search.total_steps * waves(size, workers) + waves(search.most_rescored, workers))
+    return seconds * search.total_steps * waves(size, workers) + rescoring_seconds(search, seconds, workers)
+
+
+def rescoring_seconds(search: Search, seconds: float, workers: int) -> float:
+    """Return the seconds of rescoring the answers."""
+    return seconds * search.rescore_length * waves(search.most_rescored, workers)
 
 
 def steps_that_fit(search: Search, done: int, left: float, seconds: float, workers: int) -> int:
@@ -30,7 +35,7 @@ def steps_that_fit(search: Search, done: int, left: float, seconds: float, worke
     """
     if changes(search, search.model_copy(update={"steps": search.settings.steps + 1})):
         return search.total_steps
-    left -= seconds * waves(search.most_rescored, workers)
+    left -= rescoring_seconds(search, seconds, workers)
     return done + max(0, round(left / (seconds * waves(search.settings.trials_per_step, workers))))
 
 
@@ -43,6 +48,7 @@ def described(plan: Search, seconds: float, workers: int = 1) -> str:
     size, hours = plan.settings.trials_per_step, total_seconds(plan, seconds, workers) / 3600
     trainings = f"{plan.total_steps * size} trainings of {seconds:.3g} s, {workers} at once"
     answers = f"at most {plan.most_rescored} rescored answers"
+    answers += f", each {plan.rescore_length:g} times as long" if plan.rescore and plan.rescore_length > 1 else ""
     return f"{plan.total_steps} steps of {size} trials ({trainings}) and {answers}: {hours:.3g} h"
 
 
@@ -62,7 +68,7 @@ def planned(search: Search, budget: float, seconds: float, workers: int = 1) -> 
     best: tuple[float, Search] | None = None
     for size in sizes:
         one = search.model_copy(update={"trials_per_step": size})
-        fixed = seconds * waves(one.most_rescored, workers)
+        fixed = rescoring_seconds(one, seconds, workers)
         extra = one.total_steps - one.settings.steps  # a step more for the paper's last mean
         fits = round((budget - fixed) / (seconds * waves(size, workers))) - extra
         plan = one.model_copy(update={"steps": search.steps or max(fits, 1)})

@@ -77,10 +77,12 @@ class Proposals(Document):
         default=None, description="in a chained search, from its second step on: the network that its trials start from"
     )
 
+    length: float = Field(default=1.0, ge=1, description="how many times as long as a trial these are trained")
+
     def content(self) -> dict[str, Any]:
-        """Return what is written to the file; `looks`, `prior` and `start` only where there are some."""
-        content = super().content()
-        return {key: value for key, value in content.items() if value or key not in ("looks", "prior", "start")}
+        """Return what is written to the file; `looks`, `prior`, `start` and `length` only where they say something."""
+        unused: dict[str, Any] = {"looks": [], "prior": None, "start": None, "length": 1.0}
+        return {key: value for key, value in super().content().items() if key not in unused or value != unused[key]}
 
     @model_validator(mode="after")
     def _consistent(self) -> Proposals:
@@ -101,7 +103,7 @@ class Proposals(Document):
         same = (self.step, self.version, _nameless(self.search)) == (other.step, other.version, _nameless(other.search))
         if (
             not same
-            or self.start != other.start
+            or (self.start, self.length) != (other.start, other.length)
             or [trial.number for trial in self.trials] != [trial.number for trial in other.trials]
         ):
             return False

@@ -57,7 +57,8 @@ class Objective(Protocol):
         Where the device is told, the trial's time is written too. `watch` is told the score on the way; where it says
         that the trial is to be ended, what is returned has no score. Where the objective has an attribute `chains` that
         is true, it also takes a `link`: it starts from that network, writes its own, and returns its checksum as
-        `weights`.
+        `weights`. It may have a method `longer`, which returns an objective whose trainings are so many times as long:
+        the setting `rescore_length` needs it.
         """
         ...
 
@@ -163,6 +164,20 @@ def check_chains(objective: Objective) -> None:
         )
 
 
+def at_length(objective: Objective, length: float) -> Objective:
+    """Return the objective whose trainings are so many times as long."""
+    if length == 1:
+        return objective
+    longer: Callable[[float], Objective] | None = getattr(objective, "longer", None)
+    if longer is None:
+        raise InputError(
+            f"found {length:g}, but only a proxy task can train for longer than a trial, not a function of one's own",
+            where="rescore_length",
+            cure="leave it out, or search with a proxy task (`autoseg search --data`)",
+        )
+    return longer(length)
+
+
 def run_chunk(
     folder: str | os.PathLike[str], step: StepName, objective: Objective, chunk: tuple[int, int] = (0, 1)
 ) -> list[Path]:
@@ -175,6 +190,7 @@ def run_chunk(
         raise InputError(f"found {k}/{n}", where="chunk", expected="K/N with 0 <= K < N")
     files = Folder(folder)
     proposals = files.proposals(step)
+    objective = at_length(objective, proposals.length)
     trials = proposals.trials[k::n]
     for job in unscored(files, proposals, trials, objective):
         job.run(objective)
@@ -221,6 +237,8 @@ def run(
     if isinstance(objective, str):
         load_objective(objective)
         objective = UserFunction(objective)
+    if search.rescore:
+        at_length(objective, search.rescore_length)  # an error at once, and not after hours
     files = Folder(folder)
     continued = (files.path / "search.json").exists()
     if hours is not None and continued:
@@ -343,6 +361,7 @@ def _score_all(
     """Write a step's proposals and score those that have no score yet; return how many these were."""
     files.begin(proposals, history)
     proposals = files.proposals(proposals.step)  # those on disk, which may differ in the last digits
+    objective = at_length(objective, proposals.length)
     jobs = unscored(files, proposals, proposals.trials, objective)
     shown.update(len(proposals.trials) - len(jobs))
     outcomes = _run_here(jobs, objective) if pool is None else _run_in(pool, jobs, objective)

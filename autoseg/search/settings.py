@@ -95,6 +95,13 @@ class Search(Part):
         description="k > 0: train the identity, the k best means, the last one and the model's answer, and select the "
         "best of them",
     )
+    rescore_length: float = Field(
+        default=1.0,
+        ge=1,
+        le=1000,
+        description="how many times as long as a trial an answer is trained when it is rescored: as long as the runs, "
+        "and it is chosen by what it is for, as a loss that leads in short trainings need not lead in long ones",
+    )
     seed: int = Field(
         default=0,
         ge=0,
@@ -173,6 +180,11 @@ class Search(Part):
         """How many answers are rescored at most: identity, start, best, last, model's; some may be the same."""
         starts = 1 if self.initial == "identity" else 2
         return starts + min(self.rescore, self.total_steps) + 2 if self.rescore else 0
+
+    @property
+    def rescored_trainings(self) -> float:
+        """How many trainings of a trial's length the rescored answers take at most."""
+        return self.most_rescored * self.rescore_length
 
     @property
     def answers_with_model(self) -> bool:

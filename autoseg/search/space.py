@@ -122,7 +122,7 @@ def decisive(search: Search) -> Search:
 
 def search_fingerprint(search: Search) -> str:
     """Return the fingerprint of all that decides a search's proposals, given the scores."""
-    content = decisive(search).model_dump(exclude={"name"})
+    content = decisive(search).model_dump(exclude={"name", "rescore_length"})
     for key, unused in (
         ("early", "off"),
         ("prior", None),

@@ -163,22 +163,25 @@ def rescore(search: Search, history: Sequence[Scored]) -> Proposals:
 
 def selected(search: Search, history: Sequence[Scored], rescored: Scored | None = None) -> Candidate:
     """Return the candidate that `select` makes the surrogate of; a rescored mean has its own score."""
-    proposer = _replay(search, history)
     if rescored is None:
-        return _answer(proposer)
+        return answer(search, history)
+    return max(answers(search, history, rescored), key=_by_score)
+
+
+def answers(search: Search, history: Sequence[Scored], rescored: Scored) -> list[Candidate]:
+    """Return the rescored answers with their own scores."""
+    proposer = _replay(search, history)
     if not rescored.proposals.agrees_with(_rescore(proposer)):
         raise InputError(
             f"the rescored means are not those of its {len(history)} steps",
             where=f"search '{search.name}'",
             cure="run `autoseg rescore` and its trials again",
         )
-    index = int(np.argmax(rescored.scores))
-    theta = _floats(rescored.thetas[index])
     known = {c.theta: c for c in reversed([*_starts(search), *_candidates(proposer)])}
-    if theta in known:
-        return replace(known[theta], score=rescored.scores[index])
+    thetas = [_floats(theta) for theta in rescored.thetas]
     # The last digits of the model's answer may differ between machines: the one that was trained is taken.
-    return replace(_by_model(proposer), theta=theta, score=rescored.scores[index])
+    found = [known[theta] if theta in known else replace(_by_model(proposer), theta=theta) for theta in thetas]
+    return [replace(one, score=score) for one, score in zip(found, rescored.scores, strict=True)]
 
 
 def select(search: Search, history: Sequence[Scored], rescored: Scored | None = None) -> Surrogate:
@@ -271,6 +274,7 @@ def _rescore(proposer: Proposer) -> Proposals:
             Trial(number=FIRST_RESCORED + k, theta=list(theta))
             for k, theta in enumerate(dict.fromkeys(c.theta for c in chosen))
         ],
+        length=search.rescore_length,
     )
 
 

@@ -240,6 +240,11 @@ class Task(Part):
         check_start(self.network, self.network_options, self.weights, self.checkpoint)
         return self
 
+    def longer(self, times: float) -> Task:
+        """Return the task with so many times the iterations."""
+        training = self.training.model_copy(update={"iterations": round(times * self.training.iterations)})
+        return self.model_copy(update={"training": training})
+
 
 def check_start(network: str, options: Mapping[str, Any], weights: str | None, checkpoint: str | None) -> None:
     """Refuse what a training cannot begin from, as far as it shows without loading anything."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar
 
@@ -75,6 +75,10 @@ class ProxyTask(OpenTask):
         """Train with other settings from now on, on the same data and from the same weights."""
         self.settings = settings
         self.__dict__.pop("task_fingerprint", None)
+
+    def longer(self, times: float) -> ProxyTask:
+        """Return the task with so many times the iterations."""
+        return ProxyTask(self.task.longer(times), progress=self.progress)
 
     def fingerprint(self, search: Search, proposal: Surrogate) -> str:
         """Return the fingerprint of a proposal's score."""
@@ -202,6 +206,10 @@ class ProxyObjective:
 
     def __reduce__(self) -> tuple[type[ProxyObjective], tuple[Task, tuple[str, ...]]]:
         return type(self), (self.task, self.plugins)  # a worker opens the task itself
+
+    def longer(self, times: float) -> ProxyObjective:
+        """Return the objective with so many times the iterations."""
+        return replace(self, task=self.task.longer(times))
 
     def fingerprint(self, search: Search, proposal: Surrogate) -> str:
         """Return the fingerprint of a proposal's score; the task is opened, but no network is built."""
