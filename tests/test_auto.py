@@ -18,6 +18,7 @@ from pipeline_runs import environment, results
 from autoseg.cli import main
 from autoseg.errors import InputError
 from autoseg.files import read_settings
+from autoseg.losses.surrogate import Surrogate
 from autoseg.pipeline.auto import metrics_of
 from autoseg.pipeline.auto_text import FURTHER, RIVALS, Choices, config_text, flow
 from autoseg.pipeline.budget import FEWEST_STEPS, LADDER, Size, Study, plan
@@ -25,6 +26,7 @@ from autoseg.pipeline.expansion import load_pipeline
 from autoseg.pipeline.watched import left, work
 from autoseg.report.comparison import paired
 from autoseg.report.verdict import Comparison, Verdict, as_text
+from autoseg.search.space import search_space
 from autoseg.training.measures import chosen_rate
 
 
@@ -141,7 +143,7 @@ def test_several_metrics_have_a_search_and_a_tuned_rival_each_and_their_sum(tmp_
     assert {"searched:BF1", "searched:mIoU", "searched:BF1 + searched:mIoU", *FURTHER} <= set(losses)
     assert losses.count("ce") == 3
     assert {how.tuned_for for how in pipeline.retrainings.values() if how.tuning} == {"BF1", "mIoU"}
-    assert [part.count for part in work(pipeline, {})][:3] == [64, 64, 64]
+    assert [part.count for part in work(pipeline, {})][:3] == [65, 65, 70]  # the tuning also pays for longer answers
 
 
 def test_values_are_written_so_that_yaml_reads_them_as_they_were():
@@ -201,6 +203,12 @@ def test_the_verdict_says_plainly_who_is_better(ce, tuned, best, said):
     assert "Student's t over 3 paired seeds" in text
     assert text.count("of 3 seeds") == 3
     assert len(text.splitlines()) == 5
+
+
+def test_the_verdict_says_that_a_search_kept_what_it_began_with():
+    same = comparison("cross entropy", *SAME)
+    verdict = Verdict("main", "Searched mIoU", "mIoU", 70.0, same, None, same, 28, kept=["published:mIoU"])
+    assert "The search kept published:mIoU, which it began with: nothing that it tried was better." in verdict.lines
 
 
 # ------------------------------------------------------------------------------------------------------- the command
@@ -288,6 +296,10 @@ def test_a_config_that_was_changed_is_kept_and_run_to_its_verdict(tmp_path):
     verdict = (out / "verdict.txt").read_text()
     assert verdict in done.stdout
     assert "Against cross entropy, learning rate tuned" in verdict
+    search = load_pipeline(read_settings(out / "auto.yaml"), "auto.yaml").search("mIoU")
+    (answer,) = out.glob("results/*/searches/mIoU/surrogate.json")
+    kept = list(Surrogate.load(answer).theta) == list(search_space(search).initial)
+    assert ("The search kept published:mIoU, which it began with" in verdict) == kept
     assert "time left" in done.stderr or " left: " in done.stderr
     page = (out / "report.html").read_text()
     assert verdict.splitlines()[0] in page.replace("&#39;", "'")

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoseg.losses.names import searches_of
+from autoseg.losses.surrogate import Surrogate
 from autoseg.pipeline.outputs import Columns, Row, Table
 from autoseg.report.comparison import LEVEL, Difference, paired, signed
 from autoseg.report.results import Results
 from autoseg.report.score_files import ReadScores
 from autoseg.report.tables import targets
+from autoseg.search.space import search_space
 
 FEWEST = 2
 """Seeds that a comparison needs at least."""
@@ -55,6 +57,8 @@ class Verdict:
     best: Comparison
     trainings: int
     tuned_trainings: int | None = None
+    kept: Sequence[str] = ()
+    """What searches answered with that began with it."""
 
     @property
     def headline(self) -> str:
@@ -95,6 +99,9 @@ class Verdict:
         if self.best.rival not in named:
             named[f"the best of the others, {self.best.rival}"] = self.best
         lines = [Comparison(rival, one.difference).line(self.metric) for rival, one in named.items()]
+        lines += [
+            f"The search kept {start}, which it began with: nothing that it tried was better." for start in self.kept
+        ]
         cost = f"The search cost {self.trainings} trainings of the proxy task"
         if self.tuned_trainings is not None:
             cost += f", and tuning the learning rate of cross entropy {self.tuned_trainings}"
@@ -146,6 +153,7 @@ def _on(results: Results, name: str, table: Table, block: Columns, row: Row, rea
                 tuned=tuned[0][1] if tuned else None,
                 best=best,
                 trainings=sum(_trainings(results, search) for search in searches),
+                kept=[start for search in searches if (start := _kept(results, search))],
                 tuned_trainings=results.pipeline.tunings[_tuning(results, tuned[0][0]) or ""].trials if tuned else None,
             )
         )
@@ -190,6 +198,14 @@ def _trainings(results: Results, search: str) -> int:
         return round(plan.total_steps * plan.settings.trials_per_step + plan.rescored_trainings)
     rescored = sum(path.parent.name == "rescore" for path in done)
     return round(len(done) + (plan.rescore_length - 1) * rescored)
+
+
+def _kept(results: Results, search: str) -> str | None:
+    """Return the start of a search in words, if it is its answer too."""
+    plan, answer = results.pipeline.search(search), Path(results.layout.surrogate(search))
+    if not answer.exists() or list(search_space(plan).initial) != list(Surrogate.load(answer).theta):
+        return None
+    return plan.initial if isinstance(plan.initial, str) else "the given theta"
 
 
 def as_text(found: Sequence[Verdict]) -> str:
