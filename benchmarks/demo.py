@@ -1,13 +1,17 @@
-"""`make bench-demo`: the demo with three seeds, and how often a searched loss beats the others on its own metric."""
+"""`make bench-demo`: the demo with three fresh seeds: how often a searched loss beats the others on its own metric, and
+the search of the preset `recommended` that of `annealed` with as many trainings. README's picture is of the demo itself.
+"""
 
 from __future__ import annotations
 
+import copy
 import os
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import yaml
 from PIL import Image
@@ -18,71 +22,82 @@ from autoseg.pipeline.outputs import Run
 from benchmarks.shared import table, write_section
 
 ROOT = Path(__file__).parents[1]
-SEEDS = (0, 1, 2)  # settled on with seeds from 100 up
+DEMO = ROOT / "workflow/config/demo.yaml"
+SEEDS = (3, 4, 5)  # its settings were settled on with seeds from 100 up, and presets were tried on scenes of seed 0
 METRICS = ("mIoU", "BIoU", "mAcc")
+BEFORE = "annealed"  # the preset that the demo had before
 
 
-def name_of(seed: int) -> str:
-    """Return where the results of a seed go: the demo itself has seed 0."""
-    return f"demo-{seed}" if seed else "demo"
+def config(seed: int) -> dict[str, Any]:
+    """Return the demo with another seed, without figures, and beside each search the same by the preset before."""
+    content: dict[str, Any] = yaml.safe_load(DEMO.read_text())
+    content |= {"name": f"demo-{seed}", "seed": seed, "figures": {}}
+    rows = content["tables"]["main"]["rows"]
+    for metric in METRICS:
+        other = copy.deepcopy(content["searches"][metric])
+        other["search"]["preset"] = BEFORE
+        content["searches"][f"{metric}-{BEFORE}"] = other
+        rows.append({"loss": f"searched:{metric}-{BEFORE}", "label": f"Searched {metric}, {BEFORE}"})
+    return content
+
+
+def run(*arguments: str) -> float:
+    """Run the pipeline, and return the minutes."""
+    command = [sys.executable, "-m", "snakemake", "--cores", "all", "--quiet", "rules", "host", "--rerun-incomplete"]
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    began = time.perf_counter()
+    subprocess.run([*command, *arguments], cwd=ROOT, env=environment, check=True)
+    return (time.perf_counter() - began) / 60
 
 
 def main() -> None:
     """Run what is missing, and write the section."""
-    config = yaml.safe_load((ROOT / "workflow/config/demo.yaml").read_text())
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    minutes: list[str] = []
-    scores: dict[str, list[dict[str, float]]] = {}
-    for seed in SEEDS:
-        command = [
-            sys.executable,
-            "-m",
-            "snakemake",
-            "--cores",
-            "all",
-            "--quiet",
-            "rules",
-            "host",
-            "--rerun-incomplete",
-        ]
-        new, began = not (ROOT / f"results/{name_of(seed)}").exists(), time.perf_counter()
-        subprocess.run(
-            [*command, "--config", f"seed={seed}", f"name={name_of(seed)}"], cwd=ROOT, env=environment, check=True
-        )
-        if new:
-            minutes.append(f"{(time.perf_counter() - began) / 60:.1f}")
-        pipeline = load_pipeline({**config, "seed": seed}, "demo.yaml")
-        for row in pipeline.tables["main"].rows:
-            run = Run("scenes", "small", row.loss, seed)
-            found = read_json(ROOT / f"results/{name_of(seed)}/runs/{run.name}/scores.json")["scores"]
-            scores.setdefault(row.label or row.loss, []).append(found)
-
+    demo_is_new = not (ROOT / "results/demo/report.html").exists()
+    minutes = run()
+    said = f"The demo itself, with seed 0, took {minutes:.1f} minutes on {os.cpu_count()} cores." if demo_is_new else ""
     gallery = Image.open(ROOT / "results/demo/figures/gallery.png").convert("RGB")
     gallery.quantize(128, dither=Image.Dither.NONE).save(ROOT / "docs/demo.png", optimize=True)  # README's picture
 
-    def spread(values: list[float]) -> str:
-        return f"{statistics.fmean(values):.1f} ± {statistics.stdev(values):.1f}"
+    scores: dict[str, list[dict[str, float]]] = {}
+    for seed in SEEDS:
+        content = config(seed)
+        path = ROOT / f"results/{content['name']}.yaml"
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        run("--configfile", str(path))
+        for row in load_pipeline(content, str(path)).tables["main"].rows:
+            found = ROOT / f"results/{content['name']}/runs/{Run('scenes', 'small', row.loss, seed).name}/scores.json"
+            scores.setdefault(row.label or row.loss, []).append(read_json(found)["scores"])
+    write_section("demo", section(scores, said))
 
+
+def section(scores: dict[str, list[dict[str, float]]], said: str) -> str:
+    """Return the section: the table, and what each searched loss is better than."""
     rows = [[label, *(spread([found[m] for found in runs]) for m in METRICS)] for label, runs in scores.items()]
-    claims = []
+    claims, ahead = [], 0
     for metric in METRICS:
-        for other in ("Cross entropy", f"Naive {metric}"):
-            gains = [a[metric] - b[metric] for a, b in zip(scores[f"Searched {metric}"], scores[other], strict=True)]
+        ours = scores[f"Searched {metric}"]
+        for other in ("Cross entropy", f"Naive {metric}", f"Searched {metric}, {BEFORE}"):
+            gains = [a[metric] - b[metric] for a, b in zip(ours, scores[other], strict=True)]
             wins = sum(gain > 0 for gain in gains)
+            ahead += wins * other.endswith(BEFORE)
             claims.append([f"Searched {metric}", other, metric, f"{wins} of {len(SEEDS)}", spread(gains)])
-    write_section(
-        "demo",
-        f"""## The demo
+    return f"""## The demo
 
-`make bench-demo`: `workflow/config/demo.yaml` with seeds {", ".join(map(str, SEEDS))} (scenes, split, searches and
-networks); its settings were chosen on seeds from 100 up. Percent on the validation images, mean and standard deviation.
+`make bench-demo`: `workflow/config/demo.yaml` with the fresh seeds {", ".join(map(str, SEEDS))} (scenes, split,
+searches and networks); its settings were chosen on seeds from 100 up. Percent on the validation images, mean and standard
+deviation. The rows `{BEFORE}` are losses of the same searches with the preset that the demo had before.
 
 {table(["Loss", *METRICS], rows)}
 
 {table(["searched", "against", "on", "better", "by"], claims)}
 
-Minutes on {os.cpu_count()} cores, of those that were not yet there: {", ".join(minutes) or "none"}.""",
-    )
+With as many trainings the retrained answer of `recommended` beats that of `{BEFORE}` in {ahead} of
+{len(SEEDS) * len(METRICS)} cases. {said}"""
+
+
+def spread(values: list[float]) -> str:
+    """Return mean and standard deviation."""
+    return f"{statistics.fmean(values):.1f} ± {statistics.stdev(values):.1f}"
 
 
 if __name__ == "__main__":
