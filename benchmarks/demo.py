@@ -1,5 +1,5 @@
 """`make bench-demo`: the demo with three fresh seeds: how often a searched loss beats the others on its own metric, and
-the search of the preset `recommended` that of `annealed` with as many trainings. README's picture is of the demo itself.
+the search of the preset `recommended` that of `annealed`, with as many trainings. README's picture is the demo's.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def section(scores: dict[str, list[dict[str, float]]], said: str) -> str:
     return f"""## The demo
 
 `make bench-demo`: `workflow/config/demo.yaml` with the fresh seeds {", ".join(map(str, SEEDS))} (scenes, split,
-searches and networks); its settings were chosen on seeds from 100 up. Percent on the validation images, mean and standard
-deviation. The rows `{BEFORE}` are losses of the same searches with the preset that the demo had before.
+searches and networks); its settings were chosen on seeds from 100 up. Percent on the validation images, mean and
+standard deviation. The rows `{BEFORE}` are losses of the same searches with the preset that the demo had before.
 
 {table(["Loss", *METRICS], rows)}
 
