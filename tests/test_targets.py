@@ -494,3 +494,21 @@ def test_class_weights_by_hand():
     channels = [build_loss("dice", mode="binary")(z[:, c : c + 1], labels[:, c]) for c in range(4)]
     found = build_loss("dice", mode="multilabel", class_weights=weights)(z, labels)
     torch.testing.assert_close(found, (torch.stack(channels) * weights).sum() / 6)
+
+
+@pytest.mark.parametrize("name", ["published:mIoU", "published:mAcc", "dice"])
+def test_void_of_channels_counts_for_nothing_whatever_its_logits(name):
+    generator = torch.Generator().manual_seed(0)
+    logits, target = torch.randn(2, 3, 8, 8, generator=generator), torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
+    target[:, :, 2:4], target[:, :, 4:] = 1, 255
+    found = []
+    for extreme in (0.0, 1e4, -1e30):
+        z = logits.clone()
+        z[:, :, 4:] = extreme
+        loss = build_loss(name, mode="multilabel", ignore_index=255)(z.requires_grad_(), target)
+        loss.backward()
+        assert (z.grad[:, :, 4:] == 0).all()
+        found.append((loss.detach(), z.grad))
+    torch.testing.assert_close(found[1:], found[:1] * 2, rtol=0, atol=0)
+    cut = build_loss(name, mode="multilabel", ignore_index=255)(logits[:, :, :4], target[:, :, :4])
+    assert found[0][0].item() == pytest.approx(cut.item(), abs=1e-6)

@@ -19,6 +19,7 @@ from autoseg.losses.curves import Curve
 from autoseg.losses.kernels.blend import MAPS, BlendedCurve
 
 PIXELS = 2**18  # worked on at once: fewer, and the calls cost more than the work
+OWN = 5  # parts of the memory for the work, beside those for curves
 
 
 class SigmoidKernel:
@@ -51,7 +52,7 @@ class SigmoidKernel:
         self.terms = [(y, k, term) for y, k, term in terms if term != ONE]
         self.slopes = [torch.empty_like(self.z) for _ in self.terms] if with_gradient else []
         rows = max(min(PIXELS // max(self.z.shape[1], 1), len(self.z)), 1)
-        self.work = [logits.new_empty(rows, min(self.z.shape[1], PIXELS)) for _ in range(6 + MAPS)]
+        self.work = [logits.new_empty(rows, min(self.z.shape[1], PIXELS)) for _ in range(OWN + MAPS)]
         shapes = {term: BlendedCurve(curve, logits.dtype) for term, curve in curves.items()}
         sums = [self._count(some, shapes) for some in self._chunks()]
         self.stats = self._by_channel(sums, form.width)
@@ -59,11 +60,11 @@ class SigmoidKernel:
     def _count(self, some: tuple[slice, slice], curves: Mapping[BasisFunction, BlendedCurve]) -> list[Tensor]:
         """Return sums by plane: of 1 and each term, over all pixels and then over those of 1."""
         z = self.z[some]
-        of_1, valid, true, other, rise, spare, *work = self._memory(z)
-        self._mask_of_1(some, of_1)
-        wrong = torch.addcmul(z, of_1, z, value=-2.0, out=spare)  # -z for 1 and z for 0; NaN if z is not finite
-        torch.sigmoid(wrong, out=other)
-        torch.sigmoid(wrong.neg_(), out=true)
+        of_1, valid, true, other, rise, *work = self._memory(z)
+        of_1.copy_(self.labels[some])  # 2 at void, where all that is multiplied by it is 0
+        torch.addcmul(z, of_1, z, value=-2.0, out=true)  # -z for 1 and z for 0; NaN if z is not finite
+        torch.sigmoid(true, out=other)
+        true.neg_().sigmoid_()
         if self.has_void:  # both classes are 0 there, and so is every curve that starts at 0
             self._mask_of_labels(some, valid)
             true.mul_(valid)
@@ -71,16 +72,17 @@ class SigmoidKernel:
         torch.mul(true, other, out=rise)  # of s by z for 1; for 0 it is as much less
         # The areas, needed or not, say which classes are in the batch.
         area = valid.sum(1) if self.has_void else z.new_full((len(z),), z.shape[1])
-        sums = [area, of_1.sum(1)]
+        sums = [area, of_1.sum(1) - 2 * (z.shape[1] - area) if self.has_void else of_1.sum(1)]
         for number, (y, _, term) in enumerate(self.terms):
             s = true if y else other
+            if self.slopes:
+                work[0] = self.slopes[number][some]
             value, slope = (s, None) if term == P else curves[term].value_and_slope(s, work)
             if self.has_void and slope is not None and curves[term].curve.start:
                 value.mul_(valid)
-            sums += [value.sum(1), torch.mul(value, of_1, out=spare).sum(1)]
+            sums += [value.sum(1), torch.mul(value, of_1, out=work[1]).sum(1)]
             if self.slopes:
-                out = self.slopes[number][some]
-                torch.mul(rise, slope, out=out) if slope is not None else out.copy_(rise)
+                work[0].copy_(rise) if slope is None else slope.mul_(rise)
         return sums
 
     def _by_channel(self, sums: list[list[Tensor]], width: int) -> Tensor:
@@ -101,11 +103,6 @@ class SigmoidKernel:
             return self.work
         return [w.view(-1)[: z.numel()].view(z.shape) for w in self.work]
 
-    def _mask_of_1(self, some: tuple[slice, slice], out: Tensor) -> Tensor:
-        """Return where a pixel is 1."""
-        labels = self.labels[some]
-        return out.copy_(labels & 1 if self.has_void else labels)
-
     def _mask_of_labels(self, some: tuple[slice, slice], out: Tensor) -> Tensor:
         """Return where a pixel has a label: 0, 1, 2 -> 1, 1, 0. Bytes cost next to nothing, but shifts."""
         return out.copy_((2 - self.labels[some]).clamp_(max=1))
@@ -121,10 +118,11 @@ class SigmoidKernel:
         gradient = self.slopes[0] if self.slopes else torch.zeros_like(self.z)
         for some in self._chunks():
             out = gradient[some]
-            of_1, weight, *_ = self._memory(out)
-            self._mask_of_1(some, of_1)
+            of_1, spare, *_ = self._memory(out)
+            of_1.copy_(self.labels[some])
             for (at_0, more), slope in zip(factors, self.slopes, strict=True):
-                torch.mul(of_1, more[some[0]], out=weight).add_(at_0[some[0]])  # `addcmul` is slow with a column
+                into = of_1 if slope is self.slopes[-1] else spare
+                weight = torch.mul(of_1, more[some[0]], out=into).add_(at_0[some[0]])  # `addcmul` is slow with a column
                 out.mul_(weight) if slope is gradient else out.addcmul_(slope[some], weight)
         return gradient.view(self.shape)
 
