@@ -31,6 +31,7 @@ from tests.refusals import refused
 
 ROOT = Path(__file__).parents[1]
 RULE = {"at": [0.25, 0.5], "good": 0.25, "lost": 0}
+SAVING = {"at": [0.25, 0.5], "save": 0.42}
 OBJECTIVE = "tests.toy_objectives:watched"
 
 
@@ -118,6 +119,24 @@ def test_what_is_expected_of_an_ended_trial_rises_with_its_score_and_was_scored_
     assert np.std(errors) < 0.1
 
 
+def test_a_rule_with_save_ends_as_many_as_that_needs_also_where_all_score_better_than_before() -> None:
+    rng = np.random.default_rng(3)
+    thetas = rng.random((32, 3)) * 0.2 + 0.4
+    seen = [Seen({"0.5": p}, 2 * p) for p in thetas.sum(axis=1) + rng.normal(0, 0.02, 32)]
+    rule = Early(at=[0.5], save=0.25)  # of each step half of its trials are to lose half of theirs
+    for shift in (0.0, 0.1):
+        ahead = rng.random((32, 3)) * 0.2 + 0.4 + shift
+        look = looks(rule, seen, thetas, ahead)[0]
+        assert 0.3 <= np.mean([look.ends(p) for p in ahead.sum(axis=1) + rng.normal(0, 0.02, 32)]) <= 0.7
+    # What was saved before counts: bars fall after a step that saved more, and rise after one that saved nothing.
+    half = [Seen(trial.partial, trial.final, ended="0.5") for trial in seen]
+    bars = [looks(rule, [*seen, *then], [*thetas, *thetas], thetas)[0].bar for then in (seen, half)]
+    assert bars[0] is not None
+    assert bars[1] is None
+    assert bars[0] > looks(rule, seen, thetas, thetas)[0].bar
+    assert [look.bar for look in looks(rule, [], [], thetas)] == [None]  # nothing is known in the first step
+
+
 def test_a_watch_notes_scores_and_says_when_to_end() -> None:
     watch = Watch([Look(at=0.25, images=1, bar=None), Look(at=0.5, images=1, bar=0.3, partial=[0.1], expected=[0.2])])
     assert watch.shares == (0.25, 0.5)
@@ -133,7 +152,14 @@ def test_a_watch_notes_scores_and_says_when_to_end() -> None:
 
 @pytest.mark.parametrize(
     ("given", "where"),
-    [("wild", "early"), ({"at": [0.5, 0.25]}, "at"), ({"at": [1.0]}, "at"), ({"at": []}, "at"), ({"lost": 1}, "lost")],
+    [
+        ("wild", "early"),
+        ({"at": [0.5, 0.25]}, "at"),
+        ({"at": [1.0]}, "at"),
+        ({"at": []}, "at"),
+        ({"lost": 1}, "lost"),
+        ({"save": 1}, "save"),
+    ],
 )
 def test_bad_rules_are_refused(given: object, where: str) -> None:
     with pytest.raises(ValueError, match=where):
@@ -146,6 +172,7 @@ def test_trials_are_ended_only_where_the_settings_say_so() -> None:
         assert Search(metric="mIoU", preset=preset, early="mild").early_rule == Early()
     assert changes(make(early="mild"), make()) == ["early"]
     assert changes(make(early="mild"), make(early=Early())) == []
+    assert changes(make(early="hard"), make(early=Early(save=0.42))) == []
 
 
 def test_a_search_without_it_has_the_files_and_fingerprints_that_it_always_had() -> None:
@@ -158,8 +185,9 @@ def test_a_search_without_it_has_the_files_and_fingerprints_that_it_always_had()
 # ---------------------------------------------------------------------------------------------------------- a search
 
 
-def test_the_bars_follow_from_earlier_steps_alone() -> None:
-    search = make(early=RULE)
+@pytest.mark.parametrize("rule", [RULE, SAVING, "hard"])
+def test_the_bars_follow_from_earlier_steps_alone(rule: dict | str) -> None:
+    search = make(early=rule)
     history = play(search, 2)
     assert [look.bar for look in history[0].proposals.looks] == [None, None]
     step = ask(search, history[:1])
@@ -168,9 +196,10 @@ def test_the_bars_follow_from_earlier_steps_alone() -> None:
     assert sum(history[1].ended) > 0
 
 
+@pytest.mark.parametrize("rule", [RULE, SAVING])
 @pytest.mark.parametrize("changed", [{"preset": "default", "sampler": "tpe"}, {"preset": "default"}, {}])
-def test_ended_trials_are_no_answer(changed: dict) -> None:
-    search = make(early=RULE, **changed)
+def test_ended_trials_are_no_answer(changed: dict, rule: dict) -> None:
+    search = make(early=rule, **changed)
     history = play(search, 3)
     ended = {tuple(t.theta) for s in history for t, e in zip(s.proposals.trials, s.ended, strict=True) if e}
     assert ended
@@ -181,8 +210,11 @@ def test_ended_trials_are_no_answer(changed: dict) -> None:
     select(search.model_copy(update={"rescore": 0}), history)
 
 
-def test_a_search_that_ends_trials_gives_the_same_bytes_with_any_number_of_workers(tmp_path: Path) -> None:
-    search = make(early=RULE)
+@pytest.mark.parametrize("changed", [{"early": RULE}, {"early": "hard"}, {"early": "hard", "preset": "annealed"}])
+def test_a_search_that_ends_trials_gives_the_same_bytes_with_any_number_of_workers(
+    tmp_path: Path, changed: dict
+) -> None:
+    search = make(**changed)
     for name, workers in (("one", 1), ("three", 3)):
         run_search(tmp_path / name, search, OBJECTIVE, workers, progress=False)
     assert files_of(tmp_path / "one") == files_of(tmp_path / "three")
@@ -191,8 +223,9 @@ def test_a_search_that_ends_trials_gives_the_same_bytes_with_any_number_of_worke
     assert all(score.partial and not score.scores for score in ended)
 
 
-def test_a_storm_of_kills_gives_the_same_bytes(tmp_path: Path) -> None:
-    write_json(tmp_path / "settings.json", make(early=RULE).model_dump())
+@pytest.mark.parametrize("rule", [RULE, "hard"])
+def test_a_storm_of_kills_gives_the_same_bytes(tmp_path: Path, rule: dict | str) -> None:
+    write_json(tmp_path / "settings.json", make(early=rule).model_dump())
     command = [sys.executable, "-m", "autoseg", "search", str(tmp_path / "stormy"), "--workers", "2", "--quiet"]
     command += ["--settings", str(tmp_path / "settings.json"), "--objective", OBJECTIVE]
     rng, kills = random.Random(0), 0
@@ -211,7 +244,7 @@ def test_a_storm_of_kills_gives_the_same_bytes(tmp_path: Path) -> None:
             break
         assert process.returncode == -signal.SIGKILL, shown
     assert kills >= 2
-    run_search(tmp_path / "calm", make(early=RULE), OBJECTIVE, progress=False)
+    run_search(tmp_path / "calm", make(early=rule), OBJECTIVE, progress=False)
     assert files_of(tmp_path / "stormy") == files_of(tmp_path / "calm")
 
 
@@ -226,11 +259,9 @@ def test_a_function_that_is_not_watched_ends_no_trial(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------ the proxy task
 
 
-def trained_search(path: Path, proxy: ProxyTask, parts: int) -> None:
-    """Run two steps in chunks; the second one ends whatever scores less on the way than all trials before."""
-    search = Search(
-        metric="mIoU", steps=2, trials_per_step=8, early={"at": [0.5], "good": 1, "lost": 0.9, "images": 0.5}
-    )
+def trained_search(path: Path, proxy: ProxyTask, parts: int, rule: dict) -> None:
+    """Run two steps in chunks; the second one ends trials."""
+    search = Search(metric="mIoU", steps=2, trials_per_step=8, early={"at": [0.5], "images": 0.5, **rule})
     folder = Folder(path)
     for step in (1, 2):
         folder.write(ask(search, folder.history(step - 1)))
@@ -238,10 +269,11 @@ def trained_search(path: Path, proxy: ProxyTask, parts: int) -> None:
             run_chunk(path, step, proxy, (part, parts))
 
 
-def test_trials_of_the_proxy_task_are_ended_alike_in_chunks_of_any_size(tmp_path: Path, data) -> None:
+@pytest.mark.parametrize("rule", [{"good": 1, "lost": 0.9}, {"save": 0.42}])
+def test_trials_of_the_proxy_task_are_ended_alike_in_chunks_of_any_size(tmp_path: Path, data, rule: dict) -> None:
     proxy = ProxyTask(small_task(data, iterations=4))
     for parts in (1, 3):
-        trained_search(tmp_path / str(parts), proxy, parts)
+        trained_search(tmp_path / str(parts), proxy, parts, rule)
     one, three = ({k: v for k, v in files_of(tmp_path / n).items() if "time-" not in k} for n in ("1", "3"))
     assert one == three
     second = Folder(tmp_path / "1").scored(2)

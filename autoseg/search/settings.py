@@ -86,7 +86,7 @@ class Search(Part):
     )
     early: str | Early = Field(
         default="off",
-        description="end trials early that will not be good: off, mild, firm, or {at, good, lost, images}",
+        description="end trials early that will not be good: off, mild, firm, hard, or {at, good, lost, images, save}",
     )
     rescore: int = Field(
         default=0,

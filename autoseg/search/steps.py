@@ -16,7 +16,7 @@ import numpy as np
 from autoseg.errors import InputError
 from autoseg.files import fingerprint
 from autoseg.losses.surrogate import Surrogate
-from autoseg.search.early import Seen, looks
+from autoseg.search.early import Look, Seen, looks
 from autoseg.search.model import ModelAnswer, model_answer
 from autoseg.search.ppo2 import Array
 from autoseg.search.proposers import Proposer, doubts_of, replay, trials_of
@@ -46,16 +46,17 @@ def ask(search: Search, history: Sequence[Scored], prior: PriorTrials | None = N
     proposer = _replay(search, history, prior)
     size = search.settings.trials_per_step
     numbers = range(len(history) * size, (len(history) + 1) * size)
+    trials = [
+        Trial(number=number, theta=list(_floats(theta)))
+        for number, theta in zip(numbers, proposer.propose(numbers), strict=True)
+    ]
     return Proposals(
         search=decisive(search),
         step=len(history) + 1,
         mu=list(_floats(proposer.mus[-1])) if proposer.mus else None,
         after=_after(history, prior) if (history or prior) and _is_fitted(search) else None,
-        trials=[
-            Trial(number=number, theta=list(_floats(theta)))
-            for number, theta in zip(numbers, proposer.propose(numbers), strict=True)
-        ],
-        looks=looks(search.early_rule, _seen(history)) if search.early_rule else [],
+        trials=trials,
+        looks=_looks(search, history, trials),
         prior=None if history else prior,
         start=_start(history) if search.chained and history else None,
     )
@@ -289,8 +290,16 @@ def _starts(search: Search) -> list[Candidate]:
 
 
 def _is_fitted(search: Search) -> bool:
-    """Whether a model proposes, so that last digits of a machine can become other trials."""
-    return search.sampler == "gp" or (search.sampler == "ppo2" and search.settings.move == "model")
+    """Whether a model proposes or sets bars, so that last digits of a machine can become other trials."""
+    saves = search.early_rule is not None and search.early_rule.save is not None
+    return saves or search.sampler == "gp" or (search.sampler == "ppo2" and search.settings.move == "model")
+
+
+def _looks(search: Search, history: Sequence[Scored], trials: Sequence[Trial]) -> list[Look]:
+    if search.early_rule is None:
+        return []
+    before = [trial.theta for step in history for trial in step.proposals.trials]
+    return looks(search.early_rule, _seen(history), before, [t.theta for t in trials], search.settings.sigma)
 
 
 def _seen(history: Sequence[Scored]) -> list[Seen]:
