@@ -35,8 +35,8 @@ class SegmentationMetric(Metric):
         if not settings.per_image:
             del settings_of_counts["metrics"]
         digest = zlib.crc32(repr(settings_of_counts).encode())
-        self._places = {place: f"{'_'.join(filter(None, place))}_{digest:08x}" for place in self._counter._states()}
-        for place, zero in self._counter._states().items():
+        self._places = {place: f"{'_'.join(filter(None, place))}_{digest:08x}" for place in self._counter._states}
+        for place, zero in self._counter._states.items():
             self.add_state(self._places[place], zero, dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor) -> None:
