@@ -17,6 +17,7 @@ from autoseg.metrics import formula, shapes
 from autoseg.metrics.conventions import Absent, Conventions, named_conventions
 from autoseg.metrics.counts import (
     Counts,
+    USUAL_VOID,
     IgnoreIndex,
     LabelMap,
     check_ignore_index,
@@ -25,6 +26,7 @@ from autoseg.metrics.counts import (
     count,
     kernel_sums,
     label_map,
+    not_foreground,
 )
 from autoseg.metrics.formula import METRICS, Formula
 from autoseg.metrics.targets import Mode, check_class_weights, check_count, dense, labels_of_one_hot, stripped
@@ -39,7 +41,7 @@ class SegmentationMetrics(nn.Module):
     Args:
         num_classes: labels are 0 .. num_classes - 1; in multilabel mode, the number of channels.
         ignore_index: the label of void pixels, which belong to no class in either map; None: there are none; "auto":
-            255, but targets of two classes that hold 255 and no 1, and more than 255 classes, are refused.
+            255, but maps of one or two classes that hold 255 and no 1, and more than 255 classes, are refused.
         tolerance, boundary_radius, drop_background, mask_void, absent: see `autoseg.metrics.conventions.Conventions`.
             The defaults are the settings for PASCAL VOC; `SegmentationMetrics.preset("cityscapes", 19)` has those for
             Cityscapes.
@@ -186,10 +188,10 @@ class SegmentationMetrics(nn.Module):
         return self._scores(states)
 
     def _checked(self, pred: LabelMap, target: LabelMap) -> tuple[Tensor, Tensor]:
-        target = self._labels(target, "target")
-        if self.guarded and self._classes == 2:
-            check_void_is_no_foreground(target)
-        pred = self._labels(pred, "pred")
+        target, pred = self._labels(target, "target"), self._labels(pred, "pred")
+        if self.guarded and self._classes <= 2:
+            check_void_is_no_foreground(target, self._classes)
+            check_void_is_no_foreground(pred, self._classes, "pred")
         if pred.shape != target.shape:
             raise InputError(
                 f"has shape {tuple(pred.shape)}", where="pred", expected=f"the target's shape, {tuple(target.shape)}"
@@ -209,7 +211,10 @@ class SegmentationMetrics(nn.Module):
             return label_map(flat, 2, self.ignore_index, what, dims).view(shape)
         if channels and self.num_classes > 1:
             void = self.ignore_index if what == "target" else None  # a prediction of no class is most likely a mistake
-            maps = labels_of_one_hot(dense(stripped(torch.as_tensor(maps)), what), void, what)
+            maps = dense(stripped(torch.as_tensor(maps)), what)
+            if self.guarded and bool((maps == USUAL_VOID).any()) and not bool((maps == 1).any()):
+                raise not_foreground(what)
+            maps = labels_of_one_hot(maps, void, what)
         return label_map(maps, self.num_classes, self.ignore_index, what, dims)
 
     def _count(self, pred: Tensor, target: Tensor) -> States:
