@@ -274,6 +274,10 @@ def test_the_exported_file_takes_a_channel_and_does_not_broadcast_it(exported):
     ours = SurrogateLoss.published("mIoU")(logits, target)
     for form in ("channel", "float channel", "float"):
         torch.testing.assert_close(exported.Loss()(logits, FORMS[form](target)), ours)
+    for kind in (torch.uint16, torch.uint32, torch.uint64):
+        torch.testing.assert_close(exported.Loss()(logits, target.to(kind)), ours)
+    with pytest.raises(ValueError, match="labels other"):  # -1 is not 255 in one byte
+        exported.Loss()(logits, torch.where(target == 255, -1, target).to(torch.int8))
 
 
 # ---- Modes ---------------------------------------------------------------------------------------------------------

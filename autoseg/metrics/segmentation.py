@@ -16,8 +16,8 @@ from autoseg.errors import InputError, truth, unknown, whole_number
 from autoseg.metrics import formula, shapes
 from autoseg.metrics.conventions import Absent, Conventions, named_conventions
 from autoseg.metrics.counts import (
-    Counts,
     USUAL_VOID,
+    Counts,
     IgnoreIndex,
     LabelMap,
     check_ignore_index,
