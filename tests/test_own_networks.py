@@ -213,7 +213,7 @@ def test_in_evaluation_mode_anything_may_follow_the_logits():
 def test_a_size_that_is_no_whole_number_is_refused(multiple):
     module = nn.Conv2d(3, 4, 1)
     module.size_multiple = multiple
-    with pytest.raises(InputError, match="size_multiple: .* a whole number, 1 or more"):
+    with pytest.raises(InputError, match=r"size_multiple: .* a whole number, 1 or more"):
         Foreign(module, 4, "mine")
 
 
