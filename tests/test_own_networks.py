@@ -196,7 +196,13 @@ def test_logits_are_found_in_what_a_module_gives_and_brought_to_the_images_size(
 
 @pytest.mark.parametrize(
     "what",
-    [lambda logits: logits[0], lambda logits: logits[:, :3], lambda logits: {"mask": logits}, lambda logits: None],
+    [
+        lambda logits: logits[0],
+        lambda logits: logits[:, :3],
+        lambda logits: logits.long(),
+        lambda logits: {"mask": logits},
+        lambda logits: None,
+    ],
 )
 def test_what_is_no_logits_is_refused_with_what_would_be(what):
     with pytest.raises(InputError, match=r"network 'mine' gives .* for images \(2, 3, 9, 9\); expected logits"):

@@ -66,8 +66,11 @@ class Foreign(nn.Module):
         found = logits_of(self.module(padded))
         found = found if self.training else found[:1]  # what comes after the logits may then be anything
         for logits in found:
-            if not isinstance(logits, Tensor) or logits.ndim != 4 or logits.shape[1] != self.num_classes:
-                shape = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+            fits = isinstance(logits, Tensor) and logits.ndim == 4 and logits.shape[1] == self.num_classes
+            if not fits or not logits.is_floating_point():
+                shape = f"a {type(logits).__name__}"
+                if isinstance(logits, Tensor):
+                    shape = f"shape {tuple(logits.shape)} of {logits.dtype}"
                 what = f"network '{self.name}' gives {shape} for images {tuple(padded.shape)}"
                 raise InputError(what, expected=f"{EXPECTED}; classes are {self.num_classes}")
         sized = [_sized(logits, padded)[..., :height, :width] for logits in found]
