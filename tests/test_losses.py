@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 
 import numpy as np
 import pytest
@@ -28,6 +29,15 @@ def batch(void=0.1, seed=0, dtype=torch.float64):
     target = rng.integers(0, 4, (2, 5, 5)).repeat(2, 1).repeat(2, 2)
     target = np.where(rng.random(target.shape) < void, 255, target)
     return torch.tensor(rng.standard_normal((2, 4, 10, 10)), dtype=dtype).requires_grad_(), torch.tensor(target)
+
+
+@pytest.mark.parametrize("name", [*HAND_MADE, "published:BF1", "naive:NSD", "published:mIoU + 0.5 * dice"])
+def test_losses_are_pickled_with_a_module_and_not_rounded_with_it(name):
+    logits, target = batch()
+    module = torch.nn.Sequential(build_loss(name, class_counts=[10**9, 1000, 10, 0]))
+    value = module[0](logits, target)
+    assert pickle.loads(pickle.dumps(module))[0](logits, target) == value
+    assert module.half()[0](logits, target) == value
 
 
 @pytest.fixture(scope="module")

@@ -150,7 +150,7 @@ def test_the_border_of_the_image_is_a_boundary_and_void_is_none():
     assert scores(pred, target, surface_tolerance=0, band_width=1)["NSD"] == 1
     m = SegmentationMetrics(2, metrics=["NSD"], surface_tolerance=0)
     m.update(pred, target)
-    assert m._states()["NSD", "target"][1] == 9 + 4 + 4 - 2  # left, top and bottom, but not along void
+    assert m._states["NSD", "target"][1] == 9 + 4 + 4 - 2  # left, top and bottom, but not along void
 
 
 def test_nsd_by_hand():

@@ -141,6 +141,19 @@ def test_what_cannot_be_searched_is_told_in_a_sentence(changes, where, what):
         search(**{"train": train, **changes})
 
 
+def test_a_loss_takes_every_convention_of_its_metric():
+    seen = []
+
+    def train(loss):
+        seen.append((loss.conventions.spacing, loss.conventions.surface_tolerance))
+        return 0.5
+
+    search(train, metric="NSD", steps=1, loss={"spacing": (2, 1), "surface_tolerance": 3})
+    assert set(seen) == {((2.0, 1.0), 3.0)}
+    with refused(where="loss", what="others"):
+        search(train, loss={"others": 1})
+
+
 def test_a_function_of_a_prompt_is_not_sent_to_workers():
     code = textwrap.dedent("""
         import autoseg

@@ -196,11 +196,31 @@ def test_logits_are_found_in_what_a_module_gives_and_brought_to_the_images_size(
 
 @pytest.mark.parametrize(
     "what",
-    [lambda logits: logits[0], lambda logits: logits[:, :3], lambda logits: {"mask": logits}, lambda logits: None],
+    [
+        lambda logits: logits[0],
+        lambda logits: logits[:, :3],
+        lambda logits: logits.long(),
+        lambda logits: {"mask": logits},
+        lambda logits: None,
+    ],
 )
 def test_what_is_no_logits_is_refused_with_what_would_be(what):
     with pytest.raises(InputError, match=r"network 'mine' gives .* for images \(2, 3, 9, 9\); expected logits"):
         Foreign(Gives(what), 4, "mine")(torch.randn(2, 3, 9, 9))
+
+
+def test_in_evaluation_mode_anything_may_follow_the_logits():
+    for after in (None, [1, 2], torch.zeros(2, 256, 3, 3)):
+        network = Foreign(Gives(lambda logits, after=after: (logits, after)), 4, "mine")
+        assert network.eval()(torch.randn(2, 3, 9, 9)).shape == (2, 4, 9, 9)
+
+
+@pytest.mark.parametrize("multiple", [0, -3, "32", [32, 32]])
+def test_a_size_that_is_no_whole_number_is_refused(multiple):
+    module = nn.Conv2d(3, 4, 1)
+    module.size_multiple = multiple
+    with pytest.raises(InputError, match=r"size_multiple: .* a whole number, 1 or more"):
+        Foreign(module, 4, "mine")
 
 
 def test_a_module_that_says_so_has_images_padded():

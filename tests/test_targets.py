@@ -105,6 +105,29 @@ def test_metrics_refuse_a_mask_of_0_and_255_unless_void_is_said():
     assert metrics.compute()["mIoU"] == 1
 
 
+def test_metrics_refuse_0_and_255_as_predictions_one_hot_maps_and_masks_of_one_class():
+    labels, maps = torch.zeros(2, 8, 8).long(), one_hot(MASK // 255, 3)
+    several = SegmentationMetrics(2, mode="multilabel")
+    for metrics, pred, target, where in [
+        (SegmentationMetrics(2), MASK, MASK > 0, "pred"),
+        (several, maps[:, :2] * 255, maps[:, :2], "pred"),
+        (SegmentationMetrics(1), labels, MASK, "target"),
+        (SegmentationMetrics(3), labels, maps * 255, "target"),
+        (SegmentationMetrics(3), labels, maps.numpy() * 255.0, "target"),
+    ]:
+        with refused(where=where, cure="ignore_index=255"):
+            metrics.update(pred, target)
+    SegmentationMetrics(2, ignore_index=255).update(MASK, MASK > 0)
+    with refused(where="target", cure="num_classes=2"):
+        SegmentationMetrics(1).update(labels, MASK > 0)
+
+
+@pytest.mark.parametrize(("shape", "call"), [((2, 8, 9, 1), "squeeze(-1)"), ((2, 8, 9, 3), "argmax(-1)")])
+def test_metrics_answer_channels_at_the_end_with_the_call_that_works(shape, call):
+    with refused(where="pred", cure=f"`pred.{call}`"):
+        SegmentationMetrics(3).update(torch.zeros(shape), torch.zeros(2, 8, 9))
+
+
 def test_255_is_not_taken_for_void_where_it_is_a_class(exported):
     logits, target = torch.zeros(1, 300, 2, 2), torch.full((1, 2, 2), 255)
     for call in (lambda: SegmentationMetrics(300), lambda: build_loss("ce")(logits, target)):
@@ -251,6 +274,10 @@ def test_the_exported_file_takes_a_channel_and_does_not_broadcast_it(exported):
     ours = SurrogateLoss.published("mIoU")(logits, target)
     for form in ("channel", "float channel", "float"):
         torch.testing.assert_close(exported.Loss()(logits, FORMS[form](target)), ours)
+    for kind in (torch.uint16, torch.uint32, torch.uint64):
+        torch.testing.assert_close(exported.Loss()(logits, target.to(kind)), ours)
+    with pytest.raises(ValueError, match="labels other"):  # -1 is not 255 in one byte
+        exported.Loss()(logits, torch.where(target == 255, -1, target).to(torch.int8))
 
 
 # ---- Modes ---------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast, get_args
 
 import torch
@@ -76,6 +76,10 @@ class Loss(nn.Module):
         self.register_buffer("class_weights", weights, persistent=False)
         self.sync, self.group = truth(sync, "sync"), group
         self.check_labels = truth(check_labels, "check_labels")
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Loss:
+        # `.half()` of a network with a loss inside moves weights and curves, but does not round them.
+        return super()._apply(lambda x: x.to(fn(x).device), recurse)
 
     def extra_repr(self) -> str:
         """Describe the loss in one line."""

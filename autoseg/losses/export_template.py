@@ -38,7 +38,7 @@ def label_map(logits: Tensor, target: Tensor) -> Tensor:
             f"logits have shape {tuple(logits.shape)} and the target has {tuple(target.shape)}; expected (N, C, H, W) "
             "and (N, H, W), such as target.squeeze(1).long(), or target.argmax(1) of one-hot maps"
         )
-    return target
+    return target if target.is_floating_point() else target.long()  # few unsigned types can be compared
 
 
 class Loss(torch.nn.Module):

@@ -87,10 +87,6 @@ class FormulaLoss(Loss):
             self.register_buffer(name, tables.view(len(tables), pieces + 1, ROW), persistent=False)
         self.register_buffer("coefficients", torch.tensor(rows, dtype=torch.float64), persistent=False)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> FormulaLoss:
-        # `.half()` of a network with a loss inside moves the curves, but does not round them.
-        return super()._apply(lambda x: x.to(fn(x).device), recurse)
-
     def loss(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return 1 - the soft metric of a batch."""
         uneven = self.sees_neighbours and not self.even

@@ -8,6 +8,7 @@ none can normalise over all processes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -243,7 +244,12 @@ def _dice_sums(y_hat: Any, y: Any, ops: Any) -> dict[str, Any]:
     return {"inter": y_hat * y, "size": ops.AND("size", y_hat, 1.0), "target": y}
 
 
-_DICE = Formula("Dice", _dice_sums, per_class=lambda s: ratio(2 * s["inter"], s["size"] + s["target"]))
+# Functions with names, no lambdas: losses are pickled by whoever saves a module or sends it to a process.
+def _dice_score(s: Any) -> Any:
+    return ratio(2 * s["inter"], s["size"] + s["target"])
+
+
+_DICE = Formula("Dice", _dice_sums, _dice_score)
 
 
 _SQUARE = Curve([Piece(u0=0, v0=0, a=0, b=1, c=0, d=1)], 0.0, 1.0)  # g(p) = p^2
@@ -266,12 +272,16 @@ def _soft_sums(y_hat: Any, y: Any, ops: Any) -> dict[str, Any]:
     return {"size": y_hat + y, "apart": abs(y_hat - y), "target": y}
 
 
-_JACCARD = Formula(
-    "Jaccard", _overlap_sums, per_class=lambda s: ratio(s["inter"], s["pred"] + s["target"] - s["inter"])
-)
-_SOFT_JACCARD = Formula(
-    "SoftJaccard", _soft_sums, per_class=lambda s: ratio(s["size"] - s["apart"], s["size"] + s["apart"])
-)
+def _jaccard_score(s: Any) -> Any:
+    return ratio(s["inter"], s["pred"] + s["target"] - s["inter"])
+
+
+def _soft_jaccard_score(s: Any) -> Any:
+    return ratio(s["size"] - s["apart"], s["size"] + s["apart"])
+
+
+_JACCARD = Formula("Jaccard", _overlap_sums, _jaccard_score)
+_SOFT_JACCARD = Formula("SoftJaccard", _soft_sums, _soft_jaccard_score)
 
 
 class JMLLoss(FormulaLoss):
@@ -291,7 +301,11 @@ class JMLLoss(FormulaLoss):
         return self.of_maps.of_soft(logits, target)
 
 
-_SOFT_DICE = Formula("SoftDice", _soft_sums, per_class=lambda s: ratio(s["size"] - s["apart"], s["size"]))
+def _soft_dice_score(s: Any) -> Any:
+    return ratio(s["size"] - s["apart"], s["size"])
+
+
+_SOFT_DICE = Formula("SoftDice", _soft_sums, _soft_dice_score)
 
 
 class DMLLoss(DiceLoss):
@@ -310,6 +324,11 @@ class DMLLoss(DiceLoss):
         return self.of_maps.of_soft(logits, target)
 
 
+def _tversky_score(s: Any, *, alpha: float, beta: float) -> Any:
+    wrong = alpha * (s["pred"] - s["inter"]) + beta * (s["target"] - s["inter"])
+    return ratio(s["inter"], s["inter"] + wrong)
+
+
 class TverskyLoss(FormulaLoss):
     """Tversky loss (Salehi et al. 2017): 1 - the mean over classes in the batch of TP / (TP + alpha FP + beta FN).
 
@@ -323,14 +342,10 @@ class TverskyLoss(FormulaLoss):
         for name, value in (("alpha", alpha), ("beta", beta)):
             if not 0 < value <= 100:
                 raise InputError(f"found {value!r}", where=name, expected="a number above 0, 100 at most")
-        self.alpha, self.beta = float(alpha), float(beta)
-
-        def per_class(s: Any) -> Any:
-            wrong = alpha * (s["pred"] - s["inter"]) + beta * (s["target"] - s["inter"])
-            return ratio(s["inter"], s["inter"] + wrong)
-
-        index = Formula("Tversky", _overlap_sums, per_class=per_class)
+        score = functools.partial(_tversky_score, alpha=float(alpha), beta=float(beta))
+        index = Formula("Tversky", _overlap_sums, score)
         super().__init__(index, {}, {}, 1, Conventions(absent="skip"), ignore_index, **common)
+        self.alpha, self.beta = float(alpha), float(beta)
 
 
 class ReleasedDiceLoss(_HandMade):

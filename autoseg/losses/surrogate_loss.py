@@ -143,7 +143,7 @@ class SurrogateLoss(FormulaLoss):
         sync: bool = False,
         check_labels: bool = False,
     ) -> SurrogateLoss:
-        """Return the loss that a `surrogate.json` describes, or one of the zoo by its name, "zoo:NSD".
+        """Return the loss that a `surrogate.json` describes, or one of the zoo by its name, "zoo:mDice".
 
         `has_background` is said of the data it is used on.
         """

@@ -54,7 +54,9 @@ def label_map(labels: LabelMap, num_classes: int, ignore_index: int | None, what
         check_whole_numbers(floats, labels, what)
     if labels.ndim not in (dims, dims + 1) or 0 in labels.shape[-dims:]:
         cure = f"give `{what}.argmax(1)` of scores or one-hot maps" if labels.ndim == dims + 2 else ""
-        if cure and dims == 2:
+        if cure and labels.shape[-1] in (1, num_classes):  # the channels are the last axis
+            cure = f"give `{what}.squeeze(-1)`" if labels.shape[-1] == 1 else cure.replace("(1)", "(-1)")
+        elif cure and dims == 2:
             cure += ", `SegmentationMetrics(..., volumes=True)` for volumes"
         expected = "(H, W) or (N, H, W)" if dims == 2 else "(D, H, W) or (N, D, H, W)"
         raise InputError(f"has shape {tuple(labels.shape)}", where=what, expected=expected, cure=cure)
@@ -80,7 +82,8 @@ def label_map(labels: LabelMap, num_classes: int, ignore_index: int | None, what
     if low < 0 or high >= num_classes:
         found = ", ".join(str(int(value)) for value in inside[(inside < 0) | (inside >= num_classes)].unique()[:5])
         allowed = f"0..{num_classes - 1}" + ("" if ignore_index is None else f" or {ignore_index} (void)")
-        raise InputError(f"holds labels {found}", where=what, expected=allowed)
+        cure = "say num_classes=2 for a background and a foreground" if num_classes == 1 else ""
+        raise InputError(f"holds labels {found}", where=what, expected=allowed, cure=cure)
     return inside.to(kind) if inside is labels else inside.to(kind).sub_(named, alpha=num_classes).add_(num_classes)
 
 
@@ -106,18 +109,18 @@ def check_void_is_no_class(num_classes: int) -> None:
         )
 
 
-def check_void_is_no_foreground(labels: Tensor) -> None:
-    """Refuse labels of two classes (2 for void) with void but without a 1: most likely a mask of 0 and 255."""
-    if not differs(labels, 2).all() and not (labels == 1).any():
-        raise not_foreground()
+def check_void_is_no_foreground(labels: Tensor, classes: int = 2, what: str = "target") -> None:
+    """Refuse labels of a class or two (as many for void) with void but without a 1: most likely a mask of 0 and 255."""
+    if not differs(labels, classes).all() and (classes < 2 or not (labels == 1).any()):
+        raise not_foreground(what)
 
 
-def not_foreground() -> InputError:
+def not_foreground(what: str = "target") -> InputError:
     """Return the error of two classes' labels that are 0 and 255 alone."""
     return InputError(
         f"holds no label but 0 and {USUAL_VOID}, which may be void or the foreground",
-        where="target",
-        cure=f"give `(target > 0).long()` if {USUAL_VOID} is the foreground, else say ignore_index={USUAL_VOID}",
+        where=what,
+        cure=f"give `({what} > 0).long()` if {USUAL_VOID} is the foreground, else say ignore_index={USUAL_VOID}",
     )
 
 

@@ -6,7 +6,7 @@ import copy
 import math
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from autoseg.errors import InputError, truth, unknown, whole_number
 from autoseg.metrics import formula, shapes
 from autoseg.metrics.conventions import Absent, Conventions, named_conventions
 from autoseg.metrics.counts import (
+    USUAL_VOID,
     Counts,
     IgnoreIndex,
     LabelMap,
@@ -25,6 +26,7 @@ from autoseg.metrics.counts import (
     count,
     kernel_sums,
     label_map,
+    not_foreground,
 )
 from autoseg.metrics.formula import METRICS, Formula
 from autoseg.metrics.targets import Mode, check_class_weights, check_count, dense, labels_of_one_hot, stripped
@@ -39,7 +41,7 @@ class SegmentationMetrics(nn.Module):
     Args:
         num_classes: labels are 0 .. num_classes - 1; in multilabel mode, the number of channels.
         ignore_index: the label of void pixels, which belong to no class in either map; None: there are none; "auto":
-            255, but targets of two classes that hold 255 and no 1, and more than 255 classes, are refused.
+            255, but maps of one or two classes that hold 255 and no 1, and more than 255 classes, are refused.
         tolerance, boundary_radius, drop_background, mask_void, absent: see `autoseg.metrics.conventions.Conventions`.
             The defaults are the settings for PASCAL VOC; `SegmentationMetrics.preset("cityscapes", 19)` has those for
             Cityscapes.
@@ -131,6 +133,7 @@ class SegmentationMetrics(nn.Module):
         weights = None if class_weights is None else check_count(check_class_weights(class_weights), self.num_classes)
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", weights, persistent=False)
+        self._states: States = {}
         self.reset()
 
     @classmethod
@@ -150,28 +153,23 @@ class SegmentationMetrics(nn.Module):
         channels = [self.num_classes] if self.mode == "multilabel" else []
         shape = (1, *channels, *(1 for _ in range(3 if self.volumes else 2)))
         nothing = torch.full(shape, self._classes, dtype=kind)
-        self._places: list[tuple[str, str]] = []
-        for place, found in self._count(nothing, nothing).items():  # one void pixel: nothing, but perhaps an image
-            zero = torch.zeros_like(found, device=self._device())
-            self.register_buffer(f"_count{len(self._places)}", zero, persistent=False)
-            self._places.append(place)
+        found = self._count(nothing, nothing)  # one void pixel: nothing, but perhaps an image
+        # No buffers: DistributedDataParallel gives all processes the buffers of the first at every step of a training.
+        device = next(iter(self._states.values())).device if self._states else torch.device("cpu")
+        self._states = {place: torch.zeros_like(value, device=device) for place, value in found.items()}
         self._everyones = False
 
-    def _device(self) -> torch.device:
-        known = next((buffer for buffer in self.buffers() if buffer is not self.class_weights), None)
-        return torch.device("cpu") if known is None else known.device
-
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SegmentationMetrics:
-        # `.half()` of a network with metrics inside moves the counts, but does not round them.
-        return super()._apply(lambda x: x.to(fn(x).device), recurse)
+        def moved(x: Tensor) -> Tensor:  # `.half()` of a network with metrics inside does not round them
+            return x.to(fn(x).device)
 
-    def _states(self) -> States:
-        return {place: cast(Tensor, getattr(self, f"_count{k}")) for k, place in enumerate(self._places)}
+        self._states = {place: moved(value) for place, value in self._states.items()}
+        return super()._apply(moved, recurse)
 
     @property
     def counts(self) -> Counts:
         """The counts of the six metrics, by name."""
-        return _of(self._states(), "")
+        return _of(self._states, "")
 
     def update(self, pred: LabelMap, target: LabelMap) -> None:
         """Count a pair of label maps, (H, W) or (N, H, W), numpy or torch, on any device.
@@ -190,10 +188,10 @@ class SegmentationMetrics(nn.Module):
         return self._scores(states)
 
     def _checked(self, pred: LabelMap, target: LabelMap) -> tuple[Tensor, Tensor]:
-        target = self._labels(target, "target")
-        if self.guarded and self._classes == 2:
-            check_void_is_no_foreground(target)
-        pred = self._labels(pred, "pred")
+        target, pred = self._labels(target, "target"), self._labels(pred, "pred")
+        if self.guarded and self._classes <= 2:
+            check_void_is_no_foreground(target, self._classes)
+            check_void_is_no_foreground(pred, self._classes, "pred")
         if pred.shape != target.shape:
             raise InputError(
                 f"has shape {tuple(pred.shape)}", where="pred", expected=f"the target's shape, {tuple(target.shape)}"
@@ -213,13 +211,16 @@ class SegmentationMetrics(nn.Module):
             return label_map(flat, 2, self.ignore_index, what, dims).view(shape)
         if channels and self.num_classes > 1:
             void = self.ignore_index if what == "target" else None  # a prediction of no class is most likely a mistake
-            maps = labels_of_one_hot(dense(stripped(torch.as_tensor(maps)), what), void, what)
+            maps = dense(stripped(torch.as_tensor(maps)), what)
+            if self.guarded and bool((maps == USUAL_VOID).any()) and not bool((maps == 1).any()):
+                raise not_foreground(what)
+            maps = labels_of_one_hot(maps, void, what)
         return label_map(maps, self.num_classes, self.ignore_index, what, dims)
 
     def _count(self, pred: Tensor, target: Tensor) -> States:
         """Return the counts of checked label maps: by "" and the name of a count, or by the name of a formula."""
         if not len(pred):
-            return {place: torch.zeros_like(value) for place, value in self._states().items()}
+            return {place: torch.zeros_like(value) for place, value in self._states.items()}
         # On a CPU one image at a time stays in the cache; a GPU wants all at once.
         whole = pred.device.type != "cpu" and not self.per_image
         chunks = [(pred, target)] if whole else zip(pred.split(1), target.split(1), strict=True)
@@ -262,8 +263,7 @@ class SegmentationMetrics(nn.Module):
         return {("", "image_scores"): scores.nan_to_num(0.0), ("", "images"): (~scores.isnan()).long()}
 
     def _add(self, new: States) -> None:
-        for k, place in enumerate(self._places):
-            setattr(self, f"_count{k}", self._states()[place].to(new[place].device) + new[place])
+        self._states = {place: value.to(new[place].device) + new[place] for place, value in self._states.items()}
         self._everyones = False
 
     def _kernels(self) -> set[str]:
@@ -280,19 +280,18 @@ class SegmentationMetrics(nn.Module):
             raise InputError(
                 f"metrics with settings {other._settings()} cannot be merged", expected=str(self._settings())
             )
-        self._add(other._states())
+        self._add(other._states)
 
     def all_reduce(self, group: Any = None) -> None:
         """Replace the counts by their sums over all processes of a `torch.distributed` group."""
-        for k, value in enumerate(self._summed(group).values()):
-            setattr(self, f"_count{k}", value)
+        self._states = self._summed(group)
         self._everyones = True
 
     def _summed(self, group: Any = None) -> States:
         """Return the counts of all processes; only tensors are sent."""
         import torch.distributed as dist
 
-        states = self._states()
+        states = dict(self._states)
         settings = zlib.crc32(repr(self._settings()).encode())
         device = torch.device("cpu" if "gloo" in dist.get_backend(group) else "cuda")
         extremes = torch.tensor([settings, -settings], device=device)
@@ -333,7 +332,7 @@ class SegmentationMetrics(nn.Module):
         import torch.distributed as dist
 
         several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        return self._summed() if self.sync and several and not self._everyones else self._states()
+        return self._summed() if self.sync and several and not self._everyones else self._states
 
     def compute(self) -> dict[str, float]:
         """Return each metric, in [0, 1]; `empty` where there was nothing to measure (no class present, no boundary).

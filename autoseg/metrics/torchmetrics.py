@@ -35,15 +35,17 @@ class SegmentationMetric(Metric):
         if not settings.per_image:
             del settings_of_counts["metrics"]
         digest = zlib.crc32(repr(settings_of_counts).encode())
-        self._places = {place: f"{'_'.join(filter(None, place))}_{digest:08x}" for place in self._counter._states()}
-        for place, zero in self._counter._states().items():
+        self._places = {place: f"{'_'.join(filter(None, place))}_{digest:08x}" for place in self._counter._states}
+        for place, zero in self._counter._states.items():
             self.add_state(self._places[place], zero, dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Count label maps, or scores (N, C, ...) of classes, whose largest is taken."""
-        if preds.is_floating_point() and preds.ndim == target.ndim + 1 and preds.shape[1] == self._counter.num_classes:
+        counter = self._counter
+        scores = preds.is_floating_point() and preds.ndim == (5 if counter.volumes else 4) and counter.num_classes > 1
+        if scores and preds.shape[1] == counter.num_classes and counter.mode != "multilabel":
             preds = preds.argmax(1)
-        for place, value in self._counter._count(*self._counter._checked(preds, target)).items():
+        for place, value in counter._count(*counter._checked(preds, target)).items():
             state = self._places[place]
             setattr(self, state, getattr(self, state) + value.to(self.device))
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from autoseg.errors import InputError, truth, unknown, whole_number
 from autoseg.files import fingerprint, parse
 from autoseg.losses.surrogate import Surrogate
+from autoseg.metrics.conventions import Conventions
 from autoseg.search.early import Watch
 from autoseg.search.folder import Folder
 from autoseg.search.identity import identity
@@ -243,7 +244,8 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(options, Mapping):
         raise InputError(f"found {options!r}", where="loss", expected="arguments of SurrogateLoss by name")
     own = ("theta", "family", "control_points", "layout", "pieces", "monotone", "truth_table", "source")
-    known = [name for name in inspect.signature(SurrogateLoss).parameters if name not in ("metric", *own)]
+    named = {*inspect.signature(SurrogateLoss).parameters, *Conventions.model_fields}
+    known = named - {"metric", "others", *own}
     for name in options:
         if name not in known:
             raise unknown("argument of a loss", str(name), known, where="loss")

@@ -15,7 +15,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from autoseg.errors import InputError, first_line, unknown
+from autoseg.errors import InputError, first_line, unknown, whole_number
 from autoseg.training.encoders import resize
 
 EXPECTED = (
@@ -64,12 +64,16 @@ class Foreign(nn.Module):
         below, right = below + -(height + below) % self.multiple, right + -(width + right) % self.multiple
         padded = F.pad(images, (0, right, 0, below)) if below or right else images
         found = logits_of(self.module(padded))
+        found = found if self.training else found[:1]  # what comes after the logits may then be anything
         for logits in found:
-            if not isinstance(logits, Tensor) or logits.ndim != 4 or logits.shape[1] != self.num_classes:
-                shape = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+            fits = isinstance(logits, Tensor) and logits.ndim == 4 and logits.shape[1] == self.num_classes
+            if not fits or not logits.is_floating_point():
+                shape = f"a {type(logits).__name__}"
+                if isinstance(logits, Tensor):
+                    shape = f"shape {tuple(logits.shape)} of {logits.dtype}"
                 what = f"network '{self.name}' gives {shape} for images {tuple(padded.shape)}"
                 raise InputError(what, expected=f"{EXPECTED}; classes are {self.num_classes}")
-        sized = [_sized(logits, padded)[..., :height, :width] for logits in (found if self.training else found[:1])]
+        sized = [_sized(logits, padded)[..., :height, :width] for logits in found]
         return tuple(sized) if self.training else sized[0]
 
     def state_dict(self, *args: Any, **options: Any) -> Any:
@@ -105,7 +109,7 @@ def _sizes(module: nn.Module) -> tuple[int, int]:
     """
     stated = getattr(module, "size_multiple", None)
     if stated is not None or not hasattr(module, "requires_divisible_input_shape"):
-        return int(stated or 1), 1
+        return whole_number(1 if stated is None else stated, "size_multiple", least=1), 1
     architecture, stride = type(module).__name__, int(getattr(module.encoder, "output_stride", 1))
     if architecture == "DPT":  # its coarsest map has twice the stride of the patches
         stride *= 2

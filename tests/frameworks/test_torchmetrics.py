@@ -38,6 +38,17 @@ def test_forward_scores_the_batch_and_compute_everything(per_image):
     assert all(score.isnan() for score in theirs.compute().values())
 
 
+def test_scores_go_with_every_form_of_labels():
+    (_, target), scores = maps(1)[0], torch.randn(2, 3, 32, 32)
+    theirs = SegmentationMetrics(3, ignore_index=255).as_torchmetrics()
+    expected = theirs(scores.argmax(1), target)
+    one_hot = torch.nn.functional.one_hot(target, 3).movedim(-1, 1)
+    for form in (target, target.unsqueeze(1), target.unsqueeze(1).float(), one_hot, one_hot.float()):
+        assert theirs(scores, form) == expected
+    volumes = SegmentationMetrics(3, ignore_index=255, volumes=True).as_torchmetrics()
+    assert volumes(scores.unsqueeze(2), target[:, None, None]) == expected
+
+
 def test_metrics_that_need_the_same_counts_share_them():
     theirs = SegmentationMetrics(3, ignore_index=255).as_torchmetrics()
     theirs.update(*maps(1)[0])
