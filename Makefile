@@ -115,6 +115,9 @@ bench-dag: venv  ## planning the paper, and what Snakemake adds to a job
 bench-demo: venv  ## the demo with three seeds: does a searched loss win on its own metric? (15 minutes)
 	$(BIN)/python -m benchmarks.demo
 
+bench-am-lfs: venv  ## AM-LFS: does it converge, what tames it, its loss against cross entropy; photographs where they are: PETS=DIR WEIGHTS=FILE (20 minutes)
+	PETS="$(PETS)" WEIGHTS="$(WEIGHTS)" $(BIN)/python -m benchmarks.am_lfs
+
 bench-real: venv  ## searched losses against all rivals on photographs of pets, where the data are: PETS=DIR WEIGHTS=FILE (an hour or two)
 	PETS="$(PETS)" WEIGHTS="$(WEIGHTS)" $(BIN)/python -m benchmarks.real
 

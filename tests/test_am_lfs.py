@@ -307,6 +307,15 @@ def test_steps_are_parts_of_one_training_in_batches_and_rates(data, tmp_path):
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
+def test_a_network_that_was_handed_on_is_not_where_other_trainings_start(unbroken, data):
+    handed = next((unbroken / "step-001").glob("weights-*.safetensors"))
+    used, fresh = ProxyTask(small_task(data)), ProxyTask(small_task(data))
+    used.train(build_loss("ce"), link=Link(2, 3, handed, None))  # the first training in this process
+    for proxy in (used, fresh):
+        proxy.train(build_loss("ce"))
+    assert all(torch.equal(a, b) for a, b in zip(used.initial.values(), fresh.initial.values(), strict=True))
+
+
 def test_chunks_and_workers_change_nothing(unbroken, data, tmp_path):
     run(tmp_path / "workers", SEARCH, ProxyObjective(small_task(data)), workers=2, progress=False)
     assert files_of(tmp_path / "workers") == files_of(unbroken)

@@ -176,6 +176,10 @@ ELSEWHERE = {
     ),
     "autoseg train --processes 4 --loss published:mIoU --data results/data/voc --out results/runs/voc-miou "
     "--set batch_size=32": "a GPU's work; tests/test_runs.py has two processes",
+    "autoseg search results/searches/handed-on --settings handed-on.yaml --data results/data/demo --network small "
+    "--set batch_size=8 --set iterations=22": "1,440 trainings; tests/test_am_lfs.py, on a small data set",
+    "autoseg evaluate --checkpoint results/searches/handed-on/network.safetensors --network small "
+    "--data results/data/demo --out handed-on.json": "after it; tests/test_am_lfs.py",
     "torchrun --standalone --nproc-per-node 4 -m autoseg train --loss published:mIoU ... --set batch_size=32": (
         "a GPU's work; tests/test_runs.py has two processes"
     ),

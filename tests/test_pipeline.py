@@ -230,13 +230,13 @@ def test_a_for_writes_out_every_search():
 
 def test_the_paper_is_whole():
     paper = load_pipeline(content("paper"), "paper.yaml")
-    assert len(paper.searches) == 50
-    assert len(paper.runs) == 62
+    assert len(paper.searches) == 52
+    assert len(paper.runs) == 64
     for page in ("README.md", "docs/pipeline.md", "workflow/config/README.md"):
         text = " ".join((ROOT / page).read_text().split())
-        assert re.search(r"\b50 searches\b.*\b62 runs\b", text), page
+        assert re.search(r"\b52 searches\b.*\b64 runs\b", text), page
     by_ppo2 = [name for name in paper.searches if paper.search(name).sampler == "ppo2"]
-    assert len(by_ppo2) == 50 - 12 - 4  # random search, CMA-ES
+    assert len(by_ppo2) == 52 - 12 - 4 - 2  # random search, CMA-ES, AM-LFS
     assert all(paper.search(name).preset == "paper" for name in by_ppo2)
     ppo2 = [paper.search(name).settings for name in by_ppo2]
     assert {(settings.steps, settings.trials_per_step) for settings in ppo2} == {(20, 32)}
@@ -245,6 +245,10 @@ def test_the_paper_is_whole():
     assert paper.search("voc-BF1-tolerance-0").conventions.tolerance == 0
     assert paper.search("cityscapes-BIoU").conventions.drop_background is False
     assert paper.run_training("r101-cityscapes", 0).iterations == 90000
+    for name, images in {"voc-am-lfs": 10582 - 1500, "cityscapes-am-lfs": 2975 - 500}.items():
+        assert paper.proxy_training(name).iterations == round(images / 32)
+        assert paper.search(name).total_steps == 45 == round(paper.run_training("r101", 0).iterations * 16 / 10582)
+        assert paper.search(name).chained
     release = load_pipeline({**content("paper"), "preset": "release"}, "paper.yaml")
     assert release.search("voc-mIoU").preset == "release"
     assert len(search_space(release.search("voc-BF1")).names) == 4 * 2
@@ -328,10 +332,11 @@ def test_a_seed_that_a_proxy_or_a_data_set_states_is_that_of_all_repeats():
 def test_the_mean_after_the_last_step_competes_in_the_papers_searches():
     """Algorithm 1: argmax over t = 1, ..., T + 1. Random search gets as many trials."""
     paper = load_pipeline(content("paper"), "paper.yaml")
-    assert {paper.search(name).total_steps for name in paper.searches} == {21}
+    own = [name for name in paper.searches if not paper.search(name).chained]  # AM-LFS counts in epochs
+    assert {paper.search(name).total_steps for name in own} == {21}
     release = load_pipeline({**content("paper"), "preset": "release"}, "paper.yaml")
-    assert {release.search(name).total_steps for name in release.searches if "linear" not in name} == {12}
-    assert {release.search(name).total_steps for name in release.searches if "linear" in name} == {21}
+    assert {release.search(name).total_steps for name in own if "linear" not in name} == {12}
+    assert {release.search(name).total_steps for name in own if "linear" in name} == {21}
 
 
 @pytest.mark.parametrize("preset", ["paper", "release"])
@@ -384,11 +389,15 @@ def test_the_papers_jobs_are_as_many_as_the_page_says():
     paper, jobs = load_pipeline(content("paper"), "paper.yaml"), 0
     for name, plan in paper.searches.items():
         steps, trials = paper.search(name).total_steps, paper.search(name).settings.trials_per_step
-        assert (steps, paper.chunks(name, trials), plan.trials_per_job) == (21, 8, 4)
+        assert (steps, paper.chunks(name, trials), plan.trials_per_job) == (
+            45 if paper.search(name).chained else 21,
+            8,
+            4,
+        )
         jobs += steps * (1 + 8) + 1  # ask and chunks, then select
     jobs += 2 * len(paper.datasets) + 2 * len(paper.runs) + len(paper.tables) + len(paper.figures) + 1
     text = " ".join((ROOT / "docs/pipeline.md").read_text().split())
-    assert "21 steps of 8 jobs with 4 trials each" in text
+    assert "21 steps of 8 jobs with 4 trials each, one of AM-LFS 45 such steps" in text
     assert f"some {round(jobs, -2):,} jobs" in text
 
 

@@ -37,6 +37,16 @@ def test_a_searchs_cost_counts_what_the_search_will_do(changes):
     assert cost.hours == pytest.approx((cost.trainings * (36 + 18) + chunks * 36) / 3600)
 
 
+def test_a_chained_searchs_cost_holds_the_networks_that_it_keeps():
+    search = Search(metric="mIoU", sampler="am-lfs", family="am-lfs", steps=3, trials_per_step=5)
+    plain = search.model_copy(update={"sampler": "random"})
+    costs = [
+        search_cost(one, Training.of_protocol("paper-proxy"), Speed(1.0), 10, weights=1000) for one in (search, plain)
+    ]
+    assert costs[0].trainings == costs[1].trainings == 15
+    assert (costs[0].disk - costs[1].disk, costs[0].scratch, costs[1].scratch) == (4 * 1000, 5 * 1000, 0)
+
+
 def test_a_runs_cost_holds_its_evaluation_and_its_checkpoints():
     cost = run_cost(
         3, Training.of_protocol("release"), Speed(step=0.36, image=0.18, start=9.0), images=100, weights=1000

@@ -91,8 +91,10 @@ def run(args: argparse.Namespace) -> None:
         searches = [_search(given) for given in args.settings]
         speed = Speed(args.seconds_per_step) if args.seconds_per_step else measure(proxy, "cache")
         speeds["Trials"] = speed
+        size = weight_bytes(proxy.network, data.num_classes, proxy.network_options)
         costs += [
-            search_cost(search, proxy.training, speed, len(split.hold_out), args.trials_per_job) for search in searches
+            search_cost(search, proxy.training, speed, len(split.hold_out), args.trials_per_job, size)
+            for search in searches
         ]
     if args.runs:
         changes = Training.of_protocol(args.run_protocol, **settings(args.run_set, "--run-set"))

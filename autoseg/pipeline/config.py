@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from autoseg.data.kinds import OnDisk
 from autoseg.errors import InputError, located, unknown
 from autoseg.files import Part, parse, to_json
+from autoseg.losses.am_lfs import FAMILY as AM_LFS
 from autoseg.losses.names import check_loss, parse_loss
 from autoseg.metrics import formula
 from autoseg.metrics.formula import METRICS
@@ -234,7 +235,9 @@ class Pipeline(Part):
             return {}
         # For BF1 the release has a curve for each operand, the paper one for each operator. A search that names its own
         # preset has the layout of that preset: a search of linear curves names the paper's, as none were released.
-        layout = {"layout": "paper"} if given.get("preset", self.preset) == "paper" else {}
+        # AM-LFS has but one layout.
+        of_paper = given.get("preset", self.preset) == "paper" and given.get("family") != AM_LFS
+        layout = {"layout": "paper"} if of_paper else {}
         if given.get("sampler", "ppo2") == "ppo2":
             return {"preset": self.preset, **layout}
         ppo2 = Search(metric="mIoU", preset=self.preset)

@@ -59,8 +59,13 @@ class Cost:
     scratch: int = 0
 
 
-def search_cost(search: Search, training: Training, speed: Speed, hold_out: int, trials_per_job: int = 1) -> Cost:
+def search_cost(
+    search: Search, training: Training, speed: Speed, hold_out: int, trials_per_job: int = 1, weights: int = 0
+) -> Cost:
     """Return what a search takes: for every step one `ask` and its chunks of trials; then rescoring and selecting.
+
+    `weights` are the bytes of a network: a chained search keeps the best of every step and its answer, and while a step
+    is trained all of its networks.
 
     >>> from autoseg.search.settings import Search
     >>> from autoseg.training.settings import Training
@@ -75,7 +80,10 @@ def search_cost(search: Search, training: Training, speed: Speed, hold_out: int,
     iterations = training.iterations * (steps * size + search.rescored_trainings)
     seconds = iterations * speed.step + trainings * hold_out * speed.image + chunks * speed.start
     jobs = steps + chunks + (1 if rescored else 0) + 1
-    return Cost(f"search '{search.name}'", jobs, trainings, seconds / 3600, trainings * _BYTES_PER_TRIAL)
+    disk, scratch = trainings * _BYTES_PER_TRIAL, 0
+    if search.chained:
+        disk, scratch = disk + (steps + 1) * weights, size * weights
+    return Cost(f"search '{search.name}'", jobs, trainings, seconds / 3600, disk, scratch)
 
 
 def run_cost(runs: int, training: Training, speed: Speed, images: int, weights: int) -> Cost:
@@ -104,11 +112,13 @@ def pipeline_costs(pipeline: Pipeline, trial: float | None = None, run: float | 
     found = []
     for name, plan in pipeline.searches.items():
         search, settings = pipeline.search(name), pipeline.proxy_training(name)
-        held = pipeline.datasets[plan.dataset].hold_out
-        step = speed(trial, _SECONDS_OF_TRIALS, pipeline.proxies[plan.proxy], settings)
+        proxy, held = pipeline.proxies[plan.proxy], pipeline.datasets[plan.dataset].hold_out
+        step = speed(trial, _SECONDS_OF_TRIALS, proxy, settings)
         if plan.hours is not None and pipeline.seconds_of_trial(name) is None:
             search = planned(search, 3600 * plan.hours, settings.iterations * step.step)
-        found.append(search_cost(search, settings, step, held if isinstance(held, int) else 0, plan.trials_per_job))
+        images = held if isinstance(held, int) else 0
+        size = weight_bytes(proxy.network, 21, proxy.network_options)  # of VOC; the number of classes matters little
+        found.append(search_cost(search, settings, step, images, plan.trials_per_job, size))
     for name, tuning in pipeline.tunings.items():
         settings, jobs = pipeline.tuning_training(name), -(-tuning.trials // tuning.trials_per_job) + 1
         step = speed(trial, _SECONDS_OF_TRIALS, pipeline.proxies[tuning.proxy], settings)
@@ -119,7 +129,7 @@ def pipeline_costs(pipeline: Pipeline, trial: float | None = None, run: float | 
         runs = [one for one in pipeline.runs.values() if one.retraining == retraining and one == one.trained]
         if runs:
             settings = pipeline.run_training(retraining, runs[0].seed)
-            size = weight_bytes(how.network, 21, how.network_options)  # of VOC; the number of classes matters little
+            size = weight_bytes(how.network, 21, how.network_options)
             step = speed(run, _SECONDS_OF_RUNS, how, settings)
             found.append(replace(run_cost(len(runs), settings, step, 0, size), what=f"{len(runs)} runs '{retraining}'"))
     return found
@@ -240,7 +250,9 @@ def report(costs: Sequence[Cost], speeds: Mapping[str, Speed | None], free: int 
         for cost in ([*costs, total(costs)] if len(costs) > 1 else costs)
     ]
     if scratch := total(costs).scratch:
-        lines.append(f"Each running training needs {readable(scratch)} more for its checkpoints.")
+        lines.append(
+            f"A running training needs up to {readable(scratch)} more for checkpoints, a chained step for networks."
+        )
     if free is not None:
         lines.append(f"Free on this disk: {readable(free)}.")
     lines.append("Hours are those of one device.")

@@ -43,12 +43,16 @@ class _Marks:
     def rows(self, table: FilledTable, row: FilledRow) -> list[list[str]]:
         """Return a row's lines: ours and, where the paper has the row, the paper's and the difference.
 
-        Notes stand at the paper's number, or at ours where that is the only one.
+        Where it has words instead of numbers, they stand in place of these two. Notes stand at the paper's number, or
+        at ours where that is the only one.
         """
         ours = [self.number(cell.text, cell, () if cell.paper else cell.notes) for cell in row.cells]
         lines = [[*map(self.text, row.left), *([row.hours_text] if table.hours else []), *ours]]
         if table.paper and row.in_paper:
             blank = [""] * (len(row.left) - 1)
+            if row.paper_says:
+                empty = [""] * (len(lines[0]) - 1)
+                return [*lines, [self.side(f"paper: {self.text(row.paper_says)}"), *empty]]
             paper = [self.number(c.paper.text, c.paper, c.notes) if c.paper else "" for c in row.cells]
             difference = [self.text(cell.difference_text) for cell in row.cells]
             lines.append([self.side("paper"), *blank, *([row.paper_hours_text] if table.hours else []), *paper])
@@ -131,7 +135,7 @@ def comma_separated(table: FilledTable) -> str:
         line += [row.hours, row.paper_hours] if table.hours else []
         for cell in row.cells:
             line += [cell.shown] if as_printed else [cell.mean, cell.spread, cell.seeds]
-            line += [cell.paper.text if cell.paper else "", cell.difference] if table.paper else []
+            line += [cell.paper.text if cell.paper else row.paper_says, cell.difference] if table.paper else []
             if table.gains:
                 gain = cell.gain
                 line += [gain.mean, gain.low, gain.high, gain.better] if gain else [""] * len(_GAIN)

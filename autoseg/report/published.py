@@ -89,6 +89,7 @@ class PublishedTable(Part):
     columns: list[PrintedColumns]
     rows: list[PrintedRow]
     notes: list[Note] = Field(default=[])
+    said: dict[str, str] = Field(default={}, description="what the paper says of a loss that it has no row for")
 
     @model_validator(mode="after")
     def _rectangular(self) -> PublishedTable:
@@ -101,6 +102,14 @@ class PublishedTable(Part):
     def row(self, label: str) -> PrintedRow | None:
         """Return the row of this label; see `same`."""
         return next((row for row in self.rows if same(row.label, label)), None)
+
+    def words(self, label: str) -> str:
+        """Return what the paper says of a loss instead of numbers; empty: nothing.
+
+        >>> published_table("main").words("AM-LFS")
+        'no reasonable result'
+        """
+        return next((words for name, words in self.said.items() if same(name, label)), "")
 
     def block(self, label: str) -> int | None:
         """Return the number of the block of columns under this label; a table's only block needs none."""

@@ -83,6 +83,7 @@ class FilledRow:
     blocks: tuple[tuple[Cell, ...], ...]
     hours: float | None = None
     paper_hours: float | None = None
+    paper_says: str = ""  # of a loss that it has no numbers for
     rule_above: bool = False
 
     @property
@@ -92,8 +93,8 @@ class FilledRow:
 
     @property
     def in_paper(self) -> bool:
-        """Whether the paper has a number for this row."""
-        return any(cell.paper for cell in self.cells)
+        """Whether the paper has a number, or words, for this row."""
+        return bool(self.paper_says) or any(cell.paper for cell in self.cells)
 
     @property
     def compared(self) -> bool:
@@ -226,6 +227,7 @@ def fill(
                 ),
                 hours=hours.get(row.loss),
                 paper_hours=printed.hours if printed and table.hours else None,
+                paper_says=paper.words(_label(row)) if paper else "",
                 rule_above=bool(number and printed and printed.rule_above),
             )
         )

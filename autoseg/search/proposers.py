@@ -148,14 +148,18 @@ class AMLFS(Proposer):
         mu = np.array(self.space.initial)
         self.mus, adam = [mu], ppo2.Adam.new(mu)
         for step in history:
-            rewards = np.array(step.scores) - np.mean(step.scores)
-            if (spread := rewards.std()) > 0:
-                rewards = rewards / spread
             # The gradient of the expected reward: the mean of R d log N(theta; mu, sigma) / d mu.
+            rewards = self.rewards(np.array(step.scores))
             slope = (rewards[:, None] * (step.thetas - mu)).mean(axis=0) / self.settings.sigma**2
             mu, adam = adam.ascend(mu, slope, self.RATE)
             self.mus.append(mu)
         self.means = self.mus
+
+    @staticmethod
+    def rewards(scores: Array) -> Array:
+        """Return the rewards of a step's scores: of mean 0 and deviation 1, or all 0 where the scores are equal."""
+        rewards = scores - scores.mean()
+        return rewards / spread if (spread := rewards.std()) > 0 else rewards
 
     def propose(self, numbers: range) -> list[Array]:
         """Sample around the newest mean."""

@@ -100,8 +100,8 @@ class ProxyTask(OpenTask):
             each = settings.iterations
             settings = settings.model_copy(update={"iterations": link.steps * each})
             steps = ((link.step - 1) * each, link.step * each)
-        initial = read(link.start) if link and link.start else self.initial
-        self.trained.load_state_dict(initial)
+        initial = self.initial  # taken from the network before another one's weights are put into it
+        self.trained.load_state_dict(read(link.start) if link and link.start else initial)
 
         def batches(start: int) -> Iterable[tuple[Tensor, Tensor]]:
             return self.batches(self.cache.read, self.split.train, start, stop=steps[1] if steps else None)
