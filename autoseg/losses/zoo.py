@@ -1,4 +1,4 @@
-"""The zoo: searched surrogates with where they came from and what they scored, by name: "zoo:NSD". No torch here.
+"""The zoo: searched surrogates with where they came from and what they scored, by name: "zoo:mDice". No torch here.
 
 An entry is a small JSON file. Those that come with the package are in `autoseg/losses/entries`, a group's own in the
 folder that `AUTOSEG_ZOO` names, or in ~/.local/share/autoseg/zoo; its own come first. After those, the authors'
