@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = {
     "index.md": "README.md",
     "benchmarks.md": "benchmarks/README.md",
+    "am-lfs.png": "benchmarks/am-lfs.png",
     "search.png": "benchmarks/search.png",
     "search-answers.png": "benchmarks/search-answers.png",
     "search-replayed.png": "benchmarks/search-replayed.png",
