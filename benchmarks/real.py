@@ -147,7 +147,8 @@ percent on the hold-out images, the best first, which is the answer.
 {table(["search", "answers"], answers(results))}
 
 An earlier study had trials of 64 steps, and its answers were not trained longer: what it searched for mIoU led by 8.5
-points on the hold-out after 64 steps, and was 6.1 [−10.3, −1.9] behind cross entropy after 320.
+points on the hold-out after 64 steps, and was 6.1 [−10.3, −1.9] behind cross entropy after 320. That is why trials are
+longer now; the validation images are the same, so another data set would say more.
 
 RankSEG decides each image's labels by the best expected IoU, on the same trained networks. mIoU:
 
