@@ -162,8 +162,8 @@ def curve_space(
 ) -> tuple[str, CurveLayout, CurveSpace]:
     """Return the name of the layout, the layout, and the space of each of its curves, for a metric."""
     found = formula.get(metric)
-    if family == AM_LFS:
-        if layout not in (None, LAYOUT):
+    if isinstance(family, str) and family == AM_LFS:
+        if layout is not None and str(layout) != LAYOUT:
             raise unknown("layout", str(layout), [LAYOUT], where="layout of am-lfs")
         return LAYOUT, probability_layout(pieces), ProbabilitySpace(pieces=pieces)
     arrangement = found.layout(layout)
