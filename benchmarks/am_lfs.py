@@ -49,6 +49,7 @@ from autoseg.versions import TRAINING_VERSION
 from benchmarks.real import CONFIG as PETS_CONFIG
 from benchmarks.real import ROOT
 from benchmarks.shared import table, write_section
+from benchmarks.synthetic import NETWORK, SETTINGS
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache" / "am-lfs"
@@ -185,22 +186,14 @@ class Study:
 
 def scenes() -> Study:
     """Return the study on made-up scenes: 120 images to train on, 60 held out, a network as in the demo."""
-    settings: dict[str, Any] = {
-        "batch_size": 8,
-        "crop": (64, 64),
-        "short_side": 64,
-        "lr": 0.05,
-        "head_lr": 1.0,
-        "loaders": 0,
-        "device": "cpu",
-    }
 
     def task(seed: int, iterations: int) -> Task:
         place = CACHE / f"scenes-{seed}"
         if not (place / "split.json").exists():
             data = prepare(find_scenes(place / "source", 180, 1, 128, seed), place, cache_short_side(64))
             make_split(data.index, 60, seed).save(place / "split.json")
-        return Task(data=str(place), network="small", training=Training(**settings, iterations=iterations, seed=seed))
+        training = Training(**{**SETTINGS, "iterations": iterations, "seed": seed})
+        return Task(data=str(place), network=NETWORK, training=training)
 
     return Study("scenes", 12, 10, task(0, 15), 180, lambda seed: (task(seed, 180), None))
 
