@@ -46,10 +46,10 @@ from autoseg.training.settings import Task, Training
 from autoseg.training.trial import ProxyObjective, ProxyTask
 from autoseg.training.weights import read
 from autoseg.versions import TRAINING_VERSION
+from benchmarks import synthetic
 from benchmarks.real import CONFIG as PETS_CONFIG
 from benchmarks.real import ROOT
 from benchmarks.shared import table, write_section
-from benchmarks.synthetic import NETWORK, SETTINGS
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache" / "am-lfs"
@@ -192,8 +192,8 @@ def scenes() -> Study:
         if not (place / "split.json").exists():
             data = prepare(find_scenes(place / "source", 180, 1, 128, seed), place, cache_short_side(64))
             make_split(data.index, 60, seed).save(place / "split.json")
-        training = Training(**{**SETTINGS, "iterations": iterations, "seed": seed})
-        return Task(data=str(place), network=NETWORK, training=training)
+        training = Training(**{**synthetic.SETTINGS, "iterations": iterations, "seed": seed})
+        return Task(data=str(place), network=synthetic.NETWORK, training=training)
 
     return Study("scenes", 12, 10, task(0, 15), 180, lambda seed: (task(seed, 180), None))
 
