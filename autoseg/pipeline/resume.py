@@ -26,6 +26,9 @@ from autoseg.pipeline.layout import Layout
 
 logger = logging.getLogger(__name__)
 
+ENDING = 2.0
+"""Seconds that a process which was just killed may take until it is gone."""
+
 NOTES = Path(".snakemake/autoseg")  # beside the lock
 RUN = "AUTOSEG_RUN"  # environment variable that marks the processes of a run
 
@@ -164,15 +167,18 @@ def _refuse_alive(note: Started, force: bool) -> None:
             )
         return
     try:
-        alive = abs(psutil.Process(note.pid).create_time() - note.born) < 1
+        process = psutil.Process(note.pid)
+        if abs(process.create_time() - note.born) >= 1:
+            return
+        process.wait(timeout=ENDING)
     except psutil.NoSuchProcess:
         return
-    if alive:
+    except psutil.TimeoutExpired:
         raise InputError(
             f"it is still running (process {note.pid})",
             where=f"run '{note.name}'",
             cure=f"wait for it, or end it and its jobs with Ctrl-C or `kill -INT {note.pid}`",
-        )
+        ) from None
 
 
 def _end_cluster_jobs(note: Started, wait: bool) -> None:
