@@ -26,7 +26,7 @@ from autoseg.pipeline.layout import Layout
 
 logger = logging.getLogger(__name__)
 
-ENDING = 2.0
+ENDING = 0.5
 """Seconds that a process which was just killed may take until it is gone."""
 
 NOTES = Path(".snakemake/autoseg")  # beside the lock
