@@ -112,7 +112,7 @@ bench-zoo: venv  ## surrogates searched for further metrics, and three seeds of 
 bench-dag: venv  ## planning the paper, and what Snakemake adds to a job
 	$(BIN)/python -m benchmarks.dag
 
-bench-demo: venv  ## the demo with three seeds: does a searched loss win on its own metric? (15 minutes)
+bench-demo: venv  ## the demo with three seeds: does a searched loss win on its own metric? (half an hour)
 	$(BIN)/python -m benchmarks.demo
 
 bench-am-lfs: venv  ## AM-LFS: does it converge, what tames it, its loss against cross entropy; photographs where they are: PETS=DIR WEIGHTS=FILE (20 minutes)
