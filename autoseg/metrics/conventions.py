@@ -107,10 +107,14 @@ class Conventions(Part):
 
     @model_serializer(mode="wrap")
     def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in dump(self).items() if name not in _LATER or value != _LATER[name]}
+        return {name: value for name, value in dump(self).items() if self._is_used(name)}
 
     def __repr_args__(self) -> Any:
-        return [(name, value) for name, value in super().__repr_args__() if name not in _LATER or value != _LATER[name]]
+        return [(name, value) for name, value in super().__repr_args__() if name is None or self._is_used(name)]
+
+    def _is_used(self, name: str) -> bool:
+        """Return whether files name it. What a dump holds is no guide: a tuple is a list there, and equals none."""
+        return name not in _LATER or getattr(self, name) != _LATER[name]
 
     @property
     def distance(self) -> float:
