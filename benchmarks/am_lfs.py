@@ -7,7 +7,6 @@ that part is left out. Then networks are trained with the losses that were found
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,13 +17,11 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-import yaml
 from torch import Tensor, nn
 
 from autoseg.data.augment import CenterView
 from autoseg.data.loaders import eval_loader
 from autoseg.data.model import cache_short_side
-from autoseg.data.pets import find as find_pets
 from autoseg.data.prepare import prepare
 from autoseg.data.split import make_split
 from autoseg.data.synthetic import find as find_scenes
@@ -47,8 +44,8 @@ from autoseg.training.trial import ProxyObjective, ProxyTask
 from autoseg.training.weights import read
 from autoseg.versions import TRAINING_VERSION
 from benchmarks import synthetic
-from benchmarks.real import CONFIG as PETS_CONFIG
-from benchmarks.real import ROOT
+from benchmarks.photographs import photographs
+from benchmarks.real import places
 from benchmarks.shared import table, write_section
 
 HERE = Path(__file__).parent
@@ -198,24 +195,11 @@ def scenes() -> Study:
     return Study("scenes", 12, 10, task(0, 15), 180, lambda seed: (task(seed, 180), None))
 
 
-def photographs(pets: Path, weights: Path) -> Study:
-    """Return the study on photographs, with the network and the settings of `make bench-real`."""
-    how = yaml.safe_load(PETS_CONFIG.read_text())["proxies"]["mobile"]
-    place, side = CACHE / "pets", 96
-    data = prepare(find_pets(pets), place, cache_short_side(side), leave_out_copies=True)
-    make_split(data.index, 100, 0).save(place / "split.json")
-    settings = {**how["training"], "crop": (side, side), "short_side": side, "loaders": 0, "device": "cpu"}
-
-    def task(seed: int, iterations: int) -> Task:
-        return Task(
-            data=str(place),
-            network=how["network"],
-            network_options=how["network_options"],
-            weights=str(weights),
-            training=Training(**{**settings, "iterations": iterations, "seed": seed}),
-        )
-
-    validated = [entry.id for entry in data.index.splits["val"]]
+def pets() -> Study | None:
+    """Return the study on photographs, with the network and the settings of `make bench-real`, where they are."""
+    if not all(place.exists() for place in places()):
+        return None
+    task, validated = photographs(*places(), CACHE / "pets", 100)
     return Study("pets", 6, 6, task(0, 12), 72, lambda seed: (task(seed, 72), validated))
 
 
@@ -409,16 +393,9 @@ def main() -> None:
     began = time.process_time()
     studies = {"Scenes, as published": scenes()}
     parts: list[Callable[[], str]] = [partial(curves, studies["Scenes, as published"], list(LOSSES))]
-    pets, weights = (
-        (ROOT / place).resolve()
-        for place in (
-            os.environ.get("PETS") or "data/pets",
-            os.environ.get("WEIGHTS") or "data/mobilenet_v2.safetensors",
-        )
-    )
-    if pets.exists() and weights.exists():
-        studies["Pets, as published"] = photographs(pets, weights)
-        parts.append(partial(curves, studies["Pets, as published"], [AS_PUBLISHED]))
+    if photographed := pets():
+        studies["Pets, as published"] = photographed
+        parts.append(partial(curves, photographed, [AS_PUBLISHED]))
     else:
         parts.append(lambda: "The photographs of pets, or the weights, were not there: that part was not run.")
     told = [part() for part in parts]

@@ -29,6 +29,12 @@ CONFIG = ROOT / "workflow/config/pets.yaml"
 METRICS = ("mIoU", "BF1", "BIoU")
 
 
+def places() -> tuple[Path, Path]:
+    """Return where the photographs and the weights are, or would be: PETS and WEIGHTS of the environment name them."""
+    pets, weights = (os.environ.get(name) for name in ("PETS", "WEIGHTS"))
+    return (ROOT / (pets or "data/pets")).resolve(), (ROOT / (weights or "data/mobilenet_v2.safetensors")).resolve()
+
+
 def config(pets: str, weights: str, quick: bool) -> dict[str, Any]:
     """Return the study with the places of its data and weights."""
     content: dict[str, Any] = yaml.safe_load(CONFIG.read_text())
@@ -56,14 +62,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    pets = os.environ.get("PETS") or "data/pets"
-    weights = os.environ.get("WEIGHTS") or "data/mobilenet_v2.safetensors"
-    if missing := [place for place in (pets, weights) if not (ROOT / place).exists()]:
+    pets, weights = places()
+    if missing := [place for place in (pets, weights) if not place.exists()]:
         print(
             f"bench-real: {missing[0]} is not here, so nothing was run; the head of {CONFIG.name} says how to fetch it."
         )
         return
-    content = config(str((ROOT / pets).resolve()), str((ROOT / weights).resolve()), quick)
+    content = config(str(pets), str(weights), quick)
     path = ROOT / f"results/{content['name']}.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))

@@ -12,6 +12,7 @@ from autoseg.cli import main
 from autoseg.losses import zoo
 from autoseg.losses.build import loss_content
 from autoseg.losses.names import check_loss
+from autoseg.losses.published import PUBLISHED
 from autoseg.losses.surrogate import Surrogate
 from autoseg.report.zoo import describe
 from tests.refusals import refused
@@ -108,10 +109,22 @@ def test_a_bad_entry_is_refused(changes, what, tmp_path):
 
 
 def test_what_comes_with_the_package_is_readable_and_was_measured_with_three_seeds():
-    for path in zoo.SHIPPED.glob("*.json"):
+    searched, published = (sorted(folder.glob("*.json")) for folder in (zoo.SHIPPED, zoo.MEASURED))
+    for path in (*searched, *published):
         entry = zoo.Entry.load(path)
         assert entry.name == path.stem
-        assert entry.searched
+        assert bool(entry.searched) == (path in searched)
         assert entry.evidence
         assert all(len(seeds) >= 3 for one in entry.evidence for seeds in one.scores.values())
         assert all({"this", "ce", "dice"} <= set(one.scores) for one in entry.evidence)
+
+
+def test_a_published_surrogate_also_says_what_it_scored_here():
+    text = describe()
+    for name in PUBLISHED:
+        part = text.split(f"published:{name}  for")[1].split("\n\n")[0]
+        assert "the paper's numbers" in part
+        for one in zoo.measured(name):
+            assert f"on {one.data}, which it was not searched on" in part
+    assert any(zoo.measured(name) for name in PUBLISHED)
+    assert {entry.name for entry in zoo.entries().values()} & set(PUBLISHED) == set()

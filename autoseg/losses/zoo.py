@@ -21,6 +21,7 @@ from autoseg.losses.surrogate import Surrogate
 
 VARIABLE = "AUTOSEG_ZOO"
 SHIPPED = Path(__file__).parent / "entries"
+MEASURED = SHIPPED / "published"  # what the published surrogates scored here
 
 
 class Searched(Part):
@@ -87,6 +88,12 @@ def entries() -> dict[str, Entry]:
             entry = Entry.load(path)
             found.setdefault(entry.name, entry)
     return found
+
+
+def measured(name: str) -> list[Evidence]:
+    """Return what a published surrogate scored here, on data that its authors never saw."""
+    path = MEASURED / f"{name}.json"
+    return Entry.load(path).evidence if path.exists() else []
 
 
 def from_zoo(name: str) -> Surrogate:

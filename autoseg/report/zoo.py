@@ -27,18 +27,24 @@ def _entry(entry: zoo.Entry) -> str:
     if not entry.evidence:
         lines.append("  scores: nothing was measured")
     for found in entry.evidence:
-        lines.append(
-            f"  {found.metric} on {found.data}, which it was not searched on; {found.network} ({found.command})"
-        )
-        ours = {int(seed): score for seed, score in found.scores["this"].items()}
-        lines.append(f"    this loss: {statistics.fmean(ours.values()):.2f}, mean of {len(ours)} seeds")
-        for loss, scores in found.scores.items():
-            if loss != "this":
-                theirs = {int(seed): score for seed, score in scores.items()}
-                gain = paired(ours, theirs)
-                verdict = f"; this is {gain.text}: {gain.verdict}" if gain else "; one seed tells nothing"
-                lines.append(f"    {loss}: {statistics.fmean(theirs.values()):.2f}{verdict}")
+        lines += _measured(found)
     return "\n".join(lines)
+
+
+def _measured(found: zoo.Evidence) -> list[str]:
+    """Return what a loss scored on one data set, and by how much it differs from each rival."""
+    ours = {int(seed): score for seed, score in found.scores["this"].items()}
+    lines = [
+        f"  {found.metric} on {found.data}, which it was not searched on; {found.network} ({found.command})",
+        f"    this loss: {statistics.fmean(ours.values()):.2f}, mean of {len(ours)} seeds",
+    ]
+    for loss, scores in found.scores.items():
+        if loss != "this":
+            theirs = {int(seed): score for seed, score in scores.items()}
+            gain = paired(ours, theirs)
+            verdict = f"; this is {gain.text}: {gain.verdict}" if gain else "; one seed tells nothing"
+            lines.append(f"    {loss}: {statistics.fmean(theirs.values()):.2f}{verdict}")
+    return lines
 
 
 def _published(name: str) -> str:
@@ -50,4 +56,6 @@ def _published(name: str) -> str:
     printed = {label: table.cell(row, "PASCAL VOC", loss.metric) for label, row in rows.items()}
     scores = ", ".join(f"{label} {cell.text}" for label, cell in printed.items() if cell is not None)
     lines.append(f"  {loss.metric} on PASCAL VOC, the paper's numbers, one run each, not measured here: {scores}")
+    for found in zoo.measured(name):
+        lines += _measured(found)
     return "\n".join(lines)
