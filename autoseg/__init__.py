@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from autoseg.search.notebook import search as search
     from autoseg.search.sampler import PPO2Sampler
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Formula", "PPO2Sampler", "SegmentationMetrics", "SurrogateLoss", "build_loss", "register"]
 
 _HOMES = {

@@ -73,6 +73,9 @@ def test_the_conda_file_has_the_same_pins_as_the_constraints():
 def test_the_version_is_written_the_same_everywhere():
     assert f'version = "{autoseg.__version__}"' in (ROOT / "pyproject.toml").read_text()
     assert f"version: {autoseg.__version__}" in (ROOT / "CITATION.cff").read_text()
+    newest = re.search(r"^## (\S+) \((\S+)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest[1] == autoseg.__version__
+    assert f"date-released: {newest[2]}" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_every_make_target_is_explained():
