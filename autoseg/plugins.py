@@ -9,15 +9,17 @@ import os
 import re
 import sys
 import sysconfig
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from autoseg.errors import InputError
+from autoseg.errors import InputError, first_line
 
 _CALLABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _EXPECTED = "an installed module, or a file in this directory"
+_INSTALLED = ("stdlib", "platstdlib", "purelib", "platlib")
 
 VARIABLE = "AUTOSEG_PLUGINS"  # environment variable with the same meaning as --plugin
 
@@ -33,6 +35,22 @@ def import_module(module: str, where: str) -> ModuleType:
         raise InputError(str(error), where=where, expected=_EXPECTED) from None
     except SyntaxError as error:
         raise InputError(f"not readable as Python ({error})", where=where) from None
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever a user's code may raise
+        raise InputError(f"fails when it is imported: {described(error)}", where=where) from error
+
+
+def described(error: BaseException) -> str:
+    """Return an error of a user's code in a line: what it says, and the last place in that code that led to it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    last = ([frame for frame in frames if not _is_installed(frame.filename)] or frames)[-1]
+    return f"{first_line(error)} ({last.filename}, line {last.lineno})"
+
+
+def _is_installed(file: str) -> bool:
+    places = [Path(__file__).parent, *(Path(sysconfig.get_path(kind)) for kind in _INSTALLED)]
+    return file.startswith("<") or any(Path(file).is_relative_to(place) for place in places)
 
 
 def _look_here() -> None:
@@ -83,7 +101,7 @@ def source_of(module: str, what: str) -> dict[str, str]:
         raise InputError(f"No module named '{top}'", where=what, expected=_EXPECTED)
     places = spec.submodule_search_locations or [spec.origin or ""]
     folder = Path(next(iter(places))).parent
-    installed = folder in {Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+    installed = folder in {Path(sysconfig.get_path(kind)) for kind in _INSTALLED}
     found: dict[str, str] = {}
     waiting = [path for place in places for path in _files(Path(place))]
     while waiting:

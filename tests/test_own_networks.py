@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,7 @@ from autoseg.files import checksum
 from autoseg.training.foreign import Foreign
 from autoseg.training.names import check_network, network_identity, register_network, unregister_network
 from autoseg.training.networks import build_network, encoder_weights
+from autoseg.training.rehearsal import rehearse
 from autoseg.training.task import OpenTask, check_task
 from autoseg.training.weights import load_encoder, read
 
@@ -252,6 +254,67 @@ def test_an_own_network_is_made_with_its_options_and_a_mistake_is_said_in_a_sent
         build_network("wrong_networks:mak", 3)
     with pytest.raises(InputError, match="No module named 'no_networks'"):
         build_network("no_networks:make", 3)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("x = 1\ny = 1 / 0", r"fails when it is imported: ZeroDivisionError: division by zero \(.*bad.py, line 2\)"),
+        ("from torch import no_such_thing", r"fails when it is imported: ImportError: .* \(.*bad.py, line 1\)"),
+        ("import sys\nsys.exit(3)", r"fails when it is imported: SystemExit: 3 \(.*bad.py, line 2\)"),
+        ("def make(n, width): ...", r"missing a required argument: 'width'; it is make\(n, width\); .*network_options"),
+        ("def make(*, num_classes): ...", r"too many positional arguments; it is make\(\*, num_classes\)"),
+        (
+            "import torch\nmake = torch.nn.Conv2d(3, 3, 1)",
+            "is a Conv2d, not a function that makes one; expected a call",
+        ),
+        ("import torch\ndef make(n):\n    return torch.nn.Conv2d(3, n)", r"TypeError.* \(.*bad.py, line 3\)"),
+    ],
+)
+def test_a_module_that_gives_no_network_is_refused_with_the_place_in_it(source, said, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "bad", raising=False)
+    (tmp_path / "bad.py").write_text(source)
+    with pytest.raises(InputError, match=rf"^network 'bad:make': {said}"):
+        build_network("bad:make", 3)
+
+
+MISTAKES = """
+import torch
+
+class Forgets(torch.nn.Conv2d):
+    def forward(self, images):
+        return super().forward(images) + self.forgotten
+
+class Nothing(torch.nn.Module):
+    def forward(self, images):
+        return images
+
+class NotFinite(torch.nn.Conv2d):
+    def forward(self, images):
+        return super().forward(images).sub(9).log()
+
+def forgets(n): return Forgets(3, n, 1)
+def nothing(n): return Nothing()
+def not_finite(n): return NotFinite(3, n, 1)
+"""
+
+
+def test_the_doctor_and_the_training_say_what_is_wrong_with_a_network(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mistakes.py").write_text(MISTAKES)
+    place = r"AttributeError: 'Forgets' object has no attribute 'forgotten' \(.*mistakes.py, line 6\)"
+    for name, said in (
+        ("forgets", rf"fails on images \(2, 3, 32, 32\) in training mode: {place}"),
+        ("nothing", "has no parameter that learns"),
+        ("not_finite", "gives logits that are not finite in training mode"),
+    ):
+        with pytest.raises(InputError, match=rf"^network 'mistakes:{name}': {said}"):
+            rehearse(f"mistakes:{name}", 3, (32, 32))
+    for name, said in (("forgets", place), ("nothing", "has no parameter that learns")):
+        task = arguments(data, f"mistakes:{name}")
+        assert main(["train", "--loss", "ce", "--out", str(tmp_path / name), "--quiet", *task]) == 2
+        assert re.search(said, capsys.readouterr().err)
 
 
 def test_the_doctor_finds_a_network_that_cannot_take_the_images(data, tmp_path, monkeypatch):

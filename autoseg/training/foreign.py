@@ -7,15 +7,16 @@ tuple of them and the auxiliary ones. Nothing here knows names of settings or fi
 from __future__ import annotations
 
 import inspect
-import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from autoseg.errors import InputError, first_line, unknown, whole_number
+from autoseg.plugins import described
 from autoseg.training.encoders import resize
 
 EXPECTED = (
@@ -63,7 +64,7 @@ class Foreign(nn.Module):
         below, right = (max(side, self.least) - side for side in (height, width))
         below, right = below + -(height + below) % self.multiple, right + -(width + right) % self.multiple
         padded = F.pad(images, (0, right, 0, below)) if below or right else images
-        found = logits_of(self.module(padded))
+        found = logits_of(self._output(padded))
         found = found if self.training else found[:1]  # what comes after the logits may then be anything
         for logits in found:
             fits = isinstance(logits, Tensor) and logits.ndim == 4 and logits.shape[1] == self.num_classes
@@ -75,6 +76,27 @@ class Foreign(nn.Module):
                 raise InputError(what, expected=f"{EXPECTED}; classes are {self.num_classes}")
         sized = [_sized(logits, padded)[..., :height, :width] for logits in found]
         return tuple(sized) if self.training else sized[0]
+
+    def _output(self, images: Tensor) -> Any:
+        if torch.compiler.is_compiling():
+            return self.module(images)
+        try:
+            return self.module(images)
+        except InputError:
+            raise
+        except Exception as error:  # whatever a module may raise
+            if _not_its_own(error):
+                raise
+            raise self.failure(images, error) from error
+
+    def failure(self, images: Tensor, error: Exception) -> InputError:
+        """Return, in a sentence, an error that the module raised when it was given images."""
+        mode = "training" if self.training else "evaluation"
+        what = f"fails on images {tuple(images.shape)} in {mode} mode: {described(error)}"
+        cure = ""
+        if isinstance(error, RuntimeError | ValueError | AssertionError):
+            cure = "if sides must be multiples of a number, give the module an attribute `size_multiple`"
+        return InputError(what, where=f"network '{self.name}'", cure=cure)
 
     def state_dict(self, *args: Any, **options: Any) -> Any:
         """Return the module's own state."""
@@ -96,6 +118,12 @@ def logits_of(output: Any) -> list[Any]:
     if isinstance(output, Mapping):
         return [output[key] for key in ("out", "logits", "aux") if key in output] or [output]
     return list(output) if isinstance(output, tuple | list) and output else [output]
+
+
+def _not_its_own(error: Exception) -> bool:
+    """Return whether an error of a module is that of the machine, or of a batch too small: the training knows those."""
+    known = ("can't allocate memory", "CUDA", "cuDNN", "NCCL", "Expected more than 1 value per channel")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(text in str(error) for text in known)
 
 
 def _sized(logits: Tensor, images: Tensor) -> Tensor:
@@ -193,9 +221,13 @@ def _architectures(smp: Any) -> dict[str, Any]:
 
 def own_module(make: Callable[..., Any], num_classes: int, options: Mapping[str, Any], name: str) -> nn.Module:
     """Return what a user's callable makes for so many classes."""
-    if options and not _takes(make, options):
-        what = f"does not take {', '.join(options)}; it is {getattr(make, '__name__', make)}{_signature(make)}"
-        raise InputError(what, where=f"network '{name}'", cure="change network_options, or the function")
+    if isinstance(make, nn.Module):
+        what = f"is a {type(make).__name__}, not a function that makes one"
+        raise InputError(what, where=f"network '{name}'", expected="a callable, given the number of classes")
+    if why := _why_not_called(make, options):
+        what = f"{why}; it is {getattr(make, '__name__', make)}{inspect.signature(make)}"
+        cure = "it is called with the number of classes, and network_options by name: change these, or the function"
+        raise InputError(what, where=f"network '{name}'", cure=cure)
     try:
         module = make(num_classes, **options)
     except InputError:
@@ -208,21 +240,12 @@ def own_module(make: Callable[..., Any], num_classes: int, options: Mapping[str,
     return module
 
 
-def _takes(make: Callable[..., Any], options: Mapping[str, Any]) -> bool:
+def _why_not_called(make: Callable[..., Any], options: Mapping[str, Any]) -> str:
+    """Return why a function does not take a number and these options, or ""."""
     try:
         inspect.signature(make).bind(0, **options)
-    except TypeError:
-        return False
+    except TypeError as error:
+        return f"does not take {', '.join(options)}" if "unexpected" in str(error) else str(error)
     except ValueError:  # has no signature to look at
-        return True
-    return True
-
-
-def _signature(make: Callable[..., Any]) -> str:
-    return str(inspect.signature(make))
-
-
-def described(error: BaseException) -> str:
-    """Return an error of somebody else's code in a line: what it says, and where it was raised."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{first_line(error)} ({last.filename}, line {last.lineno})"
+        pass
+    return ""

@@ -35,7 +35,11 @@ def make_optimiser(
             groups.append({"params": part, "lr": rate, "weight_decay": decay})
             bases.append(rate)
     if not any(group["params"] for group in groups):
-        raise InputError("every parameter is frozen", cure="set freeze_encoder or freeze_batch_norm to false")
+        asked = settings.freeze_encoder or settings.freeze_batch_norm
+        cure = "set freeze_encoder or freeze_batch_norm to false" if asked else "make one that requires a gradient"
+        raise InputError(
+            "every parameter is frozen" if asked else "the network has no parameter that learns", cure=cure
+        )
     if settings.optimiser == "adamw":
         return torch.optim.AdamW(groups, betas=settings.betas, fused=fused or None), bases
     return torch.optim.SGD(groups, momentum=settings.momentum, fused=fused or None), bases
