@@ -18,3 +18,10 @@ class Mine(nn.Module):
 
 def make(num_classes: int, width: int = 8) -> nn.Module:
     return Mine(num_classes, width)
+
+
+def make_with_a_spare(num_classes: int) -> nn.Module:
+    """A network with a part that it does not use, as many of other libraries have."""
+    network = Mine(num_classes, 8)
+    network.spare = nn.Linear(2, 2)
+    return network

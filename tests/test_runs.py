@@ -137,6 +137,7 @@ def test_two_processes_train_to_the_losses_of_one_with_the_same_batch_and_merge_
                 ("ce", "ce"),
                 ("miou", "published:mIoU"),
                 ("groups", "published:mIoU", "--set", "loss_batch=2"),  # the loss of each process's own images
+                ("spare", "ce", "--network", "my_networks:make_with_a_spare", "--set", "freeze_batch_norm=true"),
             )
         ]
         run = str(tmp_path / "one" / "miou")  # the same weights are scored by both
@@ -149,7 +150,7 @@ def test_two_processes_train_to_the_losses_of_one_with_the_same_batch_and_merge_
     process = start(*torchrun, *map(json.dumps, commands("two")), module="torch.distributed.run")
     _, shown = process.communicate(timeout=600)
     assert process.returncode == 0, shown
-    for name in ("ce", "miou", "groups"):
+    for name in ("ce", "miou", "groups", "spare"):
         one, two = ([line["loss"] for line in lines(tmp_path / place / name / "log.jsonl")] for place in ("one", "two"))
         assert len(one) == len(two) == 12
         assert two == pytest.approx(one, rel=1e-5)

@@ -142,7 +142,11 @@ def train(
     if world > 1:
         if device.type == "cuda":
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-        model = nn.parallel.DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+        model = nn.parallel.DistributedDataParallel(
+            model,
+            device_ids=[device] if device.type == "cuda" else None,
+            find_unused_parameters=isinstance(network, Foreign),  # others' may have parts that they do not use
+        )
     if works_behind(device) and settings.optimiser == "sgd":
         for group in optimiser.param_groups:  # torch would leave them uninitialised if the first step is skipped
             for parameter in group["params"]:
