@@ -429,6 +429,23 @@ def test_a_wrong_file_says_what_does_not_fit(tmp_path, mobilenet):
         sys.path.remove(str(tmp_path))
 
 
+@pytest.mark.parametrize("prefix", ["module.", "model.", "_orig_mod.", "net._orig_mod."])
+def test_a_file_of_a_greater_module_fills_the_network_that_is_a_part_of_it(prefix, tmp_path):
+    """DataParallel's, Lightning's, torch.compile's: another prefix, and in Lightning other parts beside the network."""
+    torch.manual_seed(3)
+    whole = build_network(SMP, 4).state_dict()
+    state = {f"{prefix}{name}": value for name, value in whole.items()}
+    beside = {} if prefix == "module." else {"criterion.weight": torch.ones(4)}
+    path = tmp_path / "epoch=3.ckpt"
+    torch.save({"epoch": 3, "state_dict": {**state, **beside}, "hyper_parameters": {"lr": 0.1}}, path)
+    found = build_network(SMP, 4, checkpoint=path).state_dict()
+    assert all(torch.equal(found[name], value) for name, value in whole.items() if "num_batches" not in name)
+    encoder = build_network("smp:Unet/mobilenet_v2", 3, path).encoder.state_dict()
+    assert torch.equal(encoder["features.0.0.weight"], whole["encoder.features.0.0.weight"])
+    with pytest.raises(InputError, match="tensors that the network lacks"):
+        build_network("smp:Unet/mobilenet_v2", 4, checkpoint=path)
+
+
 def test_a_file_that_would_run_code_is_not_unpickled(tmp_path):
     class Evil:
         def __reduce__(self):

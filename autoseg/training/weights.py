@@ -63,7 +63,7 @@ def read(
         reason = first_line(error).partition(". ")[0]
         expected = "a file that torch saved, of tensors and plain values alone: no code in it is run"
         raise InputError(f"not readable as weights ({reason})", where=path, expected=expected) from None
-    for key in ("state_dict", "model"):
+    for key in ("state_dict", "model_state_dict", "model", "network", "net"):
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
@@ -94,6 +94,8 @@ def load_encoder(encoder: nn.Module, state: Mapping[str, Tensor], where: str | o
             key = key.removeprefix(prefix)
         found[key] = value
     own = encoder.state_dict()
+    if not own.keys() & found.keys():
+        found = _part(own, state) or found
     if "stem.0.weight" in own and "stem.0.weight" not in found:
         found = {_renamed(key, _TIMMS_STEM): value for key, value in found.items()}
     if not own.keys() & found.keys():
@@ -117,13 +119,28 @@ def load_whole(
     Numbers that are not finite are refused, unless `finite` is false: a run that diverged is scored with 0.
     """
     own = network.state_dict()
-    found = dict(state)
+    found = _part(own, state) or dict(state)
     if not own.keys() >= found.keys():
         found = {_renamed(key, _PARTS): value for key, value in found.items()}
     foreign = [key for key in found if key not in own]
     if foreign:
         raise _another(f"it has {len(foreign)} tensors that the network lacks, such as '{foreign[0]}'", where)
     _fill(network, found, where, found, finite)
+
+
+def _part(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a part of a greater module, such as `model.` of Lightning's, by their names in that part;
+    nothing, if none has all of them, or several have. torch.compile and DataParallel put such a prefix too.
+
+    >>> _part({"a.weight": torch.ones(1)}, {"model.a.weight": torch.ones(1), "loss.scale": torch.ones(1)})
+    {'a.weight': tensor([1.])}
+    """
+    wanted = [key for key in own if not key.endswith("num_batches_tracked")]
+    ends = [key.removesuffix(wanted[0]) for key in state if key.endswith(f".{wanted[0]}")] if wanted else []
+    prefixes = [prefix for prefix in ends if all(prefix + key in state for key in wanted)]
+    if len(prefixes) != 1:
+        return {}
+    return {key: state[prefixes[0] + key] for key in own if prefixes[0] + key in state}
 
 
 def _renamed(key: str, prefixes: Mapping[str, str]) -> str:
