@@ -155,8 +155,11 @@ def test_what_smp_cannot_build_is_said_in_a_sentence():
         build_network("smp:FPN/resnet18", 2, options={"decoder_drop": 0.2})
     with pytest.raises(InputError, match="smp cannot build FPN on 'resnet18' with upsampling='x'"):
         build_network("smp:FPN/resnet18", 2, options={"upsampling": "x"})
-    with pytest.raises(InputError, match="smp cannot build FPN on 'tu-resnet81'"):
+    with pytest.raises(InputError, match=r"unknown encoder of timm 'tu-resnet81'; did you mean 'tu-resnet18'\?"):
         build_network("smp:FPN/tu-resnet81", 2)
+    with pytest.raises(InputError, match="unknown encoder of smp 'timm-foo'; expected a name of smp's") as error:
+        build_network("smp:FPN/timm-foo", 2)
+    assert len(str(error.value)) < 200
     with pytest.raises(InputError, match="network_options: 'classes' is no choice here"):
         build_network("smp:FPN/resnet18", 2, options={"classes": 2})
 

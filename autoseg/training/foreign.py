@@ -167,10 +167,10 @@ def smp_model(architecture: str, encoder: str, num_classes: int, options: Mappin
     try:
         return _build(known[architecture], encoder, num_classes, options, None)
     except Exception as error:  # smp and timm refuse names and options in many ways
-        names = smp.encoders.get_encoder_names()
-        if encoder not in names and not encoder.startswith(("tu-", "timm-")):
-            what = unknown("encoder of smp", encoder, names).what
-            raise InputError(what, where="network", expected="a name of smp's, or tu-<name in timm>") from None
+        for said, kind, names in (("Wrong encoder name", "smp", _encoders), ("Unknown model", "timm", _timm_models)):
+            if said in str(error):
+                what = unknown(f"encoder of {kind}", encoder, names()).what
+                raise InputError(what, where="network", expected="a name of smp's, or tu-<name in timm>") from None
         asked = f" with {', '.join(f'{key}={value!r}' for key, value in options.items())}" if options else ""
         what = f"smp cannot build {architecture} on '{encoder}'{asked} ({first_line(error)})"
         raise InputError(what, where="network", cure="change the name, or network_options") from None
@@ -199,6 +199,16 @@ def _build(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # old names of encoders are as good as new ones
         return make(encoder, encoder_weights=weights, in_channels=3, classes=num_classes, **{**own, **options})
+
+
+def _encoders() -> list[str]:
+    return list(_smp().encoders.get_encoder_names())
+
+
+def _timm_models() -> list[str]:
+    import timm
+
+    return [f"tu-{name}" for name in timm.list_models()]
 
 
 def _smp() -> Any:
