@@ -30,8 +30,8 @@ OPERATIONS = {  # by the module of its Triton kernel
 
 def batch(shape, void=0.1, seed=0, scale=2.0, dtype=torch.float64):
     rng = np.random.default_rng(seed)
-    n, classes, h, w = shape
-    target = rng.integers(0, classes, (n, -(-h // 3), -(-w // 3))).repeat(3, 1).repeat(3, 2)[:, :h, :w]
+    n, classes, *deep, h, w = shape
+    target = rng.integers(0, classes, (n, *deep, -(-h // 3), -(-w // 3))).repeat(3, -2).repeat(3, -1)[..., :h, :w]
     target = np.where(rng.random(target.shape) < void, 255, target)
     return torch.tensor(scale * rng.standard_normal(shape)).to(dtype), torch.tensor(target)
 
@@ -81,6 +81,7 @@ def cases():
         ("BF1, 150 classes", SurrogateLoss.published("BF1", tolerance=1), (1, 150, 4, 4)),
         ("BF1 without the truth table", surrogate("BF1", truth_table=False), (1, 3, 9, 7)),  # by the formula
         *((name, build_loss(name), (2, 3, 17, 23)) for name in ("dpce", "ssim", "dice-squared")),
+        *((f"{name}, volumes", build_loss(name), (1, 3, 3, 7, 5)) for name in ("dpce", "ssim")),
     ):
         yield name, loss, *batch(shape, dtype=torch.float32)
     yield "mIoU, half void", surrogate("mIoU"), *batch((1, 3, 9, 7), void=0.5, dtype=torch.float32)

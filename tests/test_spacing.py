@@ -100,7 +100,8 @@ def test_metrics_without_boundaries_do_not_change_with_the_spacing():
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("dpce", (2, 9, 12)), ("boundary", (2, 9, 12)), ("boundary", (1, 4, 6, 7))]
+    ("name", "shape"),
+    [("dpce", (2, 9, 12)), ("dpce", (1, 4, 6, 7)), ("boundary", (2, 9, 12)), ("boundary", (1, 4, 6, 7))],
 )
 def test_distances_of_losses_follow_the_spacing_on_every_device(name, shape):
     logits, target = drawn(3, 3, shape, void=False)

@@ -470,6 +470,53 @@ def test_a_volume_is_one_large_image_where_neighbours_do_not_matter(name):
     torch.testing.assert_close((value, gradient.view_as(logits)), expected, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("gpu", [False, True])
+def test_dpce_weighs_a_volume_by_the_distance_in_three_dimensions(gpu):
+    target = torch.zeros(1, 9, 3, 3, dtype=torch.long)
+    target[:, 5:] = 1  # an edge between slices; no slice has one
+    target[:, 8, 0, 0] = 255
+    with as_on_a_gpu(triton=False) if gpu else nullcontext():
+        near = Labels(target).closeness(2, 255)
+        apart = Labels(target).closeness(2, 255, (2.0, 1.0, 1.0))
+    expected = torch.tensor([0, 0.25, 0.5, 0.75, 1, 1, 0.75, 0.5, 0.25], dtype=near.dtype)
+    torch.testing.assert_close(near[0, :, 1, 1], expected)
+    torch.testing.assert_close(apart, near)
+    logits = torch.zeros(1, 2, 9, 3, 3, dtype=torch.float64)
+    value, gradient = value_and_gradient(build_loss("dpce", ignore_index=255), logits, target)
+    weights = (1 + expected).expand(3, 3, 9).movedim(-1, 0).flatten()[target.flatten() != 255]
+    assert value.item() == pytest.approx(weights.double().mean().item() * np.log(2), rel=1e-6)
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("weights", [None, [1.0, 0.0, 2.0]])
+def test_ssim_of_a_volume_has_a_window_in_three_dimensions(gpu, weights):
+    """By torch's convolution with the whole window, and autograd; a few planes at a time or all at once."""
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(2, 3, 5, 6, 7, dtype=torch.float64, generator=generator)
+    target = torch.randint(0, 3, (2, 5, 6, 7), generator=generator)
+    target[0, :2] = 255
+    bell = torch.exp(-(torch.arange(-5, 6, dtype=torch.float64) ** 2) / 4.5)
+    window = torch.einsum("i,j,k->ijk", *[bell / bell.sum()] * 3).expand(3, 1, 11, 11, 11)
+
+    def blur(maps):
+        return torch.nn.functional.conv3d(maps, window, padding=5, groups=3)
+
+    def by_hand(z, labels):
+        valid = (labels != 255).unsqueeze(1).double()
+        p, y = z.softmax(1) * valid, one_hot(labels, 3).double()
+        m, n, s, t, both = blur(p), blur(y), blur(p * p), blur(y * y), blur(p * y)
+        upper = (2 * m * n + 1e-4) * (2 * (both - m * n) + 9e-4)
+        ssim = upper / ((m * m + n * n + 1e-4) * (s - m * m + t - n * n + 9e-4))
+        share = valid * torch.tensor([1.0] * 3 if weights is None else weights).view(-1, 1, 1, 1)
+        return ((1 - ssim) * share).sum() / share.sum()
+
+    expected = value_and_gradient(by_hand, logits, target)
+    loss = build_loss("ssim", ignore_index=255, class_weights=weights)
+    with as_on_a_gpu(triton=False) if gpu else nullcontext():
+        torch.testing.assert_close(value_and_gradient(loss, logits, target), expected)
+
+
 @pytest.mark.parametrize("name", ["BIoU", "BF1"])
 @pytest.mark.parametrize("gpu", [False, True])
 def test_boundaries_of_volumes_are_in_three_dimensions(name, gpu):
@@ -485,16 +532,10 @@ def test_boundaries_of_volumes_are_in_three_dimensions(name, gpu):
     assert gradient.isfinite().all()
 
 
-@pytest.mark.parametrize("name", ["dpce", "ssim"])
-def test_losses_that_know_two_dimensions_refuse_volumes(name):
-    with pytest.raises(InputError, match="volumes"):
-        build_loss(name)(torch.zeros(1, 2, 2, 4, 4), torch.zeros(1, 2, 4, 4).long())
-
-
 # ---- Weights of classes --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*(name for name in ALL if name != "ssim"), "ce-release", "dice-release"])
+@pytest.mark.parametrize("name", [*ALL, "ce-release", "dice-release"])
 @pytest.mark.parametrize("gpu", [False, True])
 def test_equal_class_weights_change_nothing_and_others_do(name, gpu):
     logits, target = batch(4, 4)

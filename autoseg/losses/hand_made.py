@@ -31,14 +31,8 @@ from autoseg.metrics.targets import check_count
 class _HandMade(Loss):
     """A loss that `of_labels` computes from logits in float32 or float64, and labels in int64, with C for void."""
 
-    takes_volumes = False
-
     def loss(self, logits: Tensor, labels: Labels) -> Tensor:
         """Return the loss; NaN, if it is on a GPU and a label is no class's."""
-        if logits.ndim == 5 and not self.takes_volumes:
-            raise InputError(
-                "holds volumes", where="logits", expected=f"images, (N, C, H, W), in {type(self).__name__}"
-            )
         classes, flat = logits.shape[1], labels.flattened()
         known = flat.known(classes, self.ignore_index).view(labels.target.shape)
         return flat.poison(self.of_labels(precise(logits), known, labels), classes, self.ignore_index)
@@ -203,8 +197,6 @@ class BoundaryLoss(_DistanceLoss):
     "dice + 0.01 * boundary".
     """
 
-    takes_volumes = True
-
     def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
         """Return the mean of p_c distance_c."""
         classes = logits.shape[1]
@@ -224,8 +216,9 @@ class BoundaryLoss(_DistanceLoss):
 class SSIMLoss(PixelLoss):
     """SSIM (after BASNet): 1 - the structural similarity of probabilities and target, the mean over pixels and classes.
 
-    An 11x11 Gaussian window of sigma 1.5; void pixels are 0 in both maps and left out of the mean. BASNet adds cross
-    entropy and IoU; the paper does not say whether it does: write "ce + ssim" for a sum.
+    An 11x11 Gaussian window of sigma 1.5 (in volumes 11x11x11, whatever their spacing); void pixels are 0 in both maps
+    and left out of the mean. BASNet adds cross entropy and IoU; the paper does not say whether it does: write
+    "ce + ssim" for a sum.
     """
 
     sees_neighbours = True
@@ -233,11 +226,11 @@ class SSIMLoss(PixelLoss):
     def of_labels(self, logits: Tensor, known: Tensor, labels: Labels) -> Tensor:
         """Return 1 - mean SSIM."""
         classes = logits.shape[1]
-        if self.weights_of(classes) is not None:
-            raise InputError("SSIM takes all classes alike", where="class_weights", expected="None")
+        weights = self.weights_of(classes)
         with_gradient = logits.requires_grad and torch.is_grad_enabled()
-        total = Dissimilarity.apply(logits, known, not labels.eager, with_gradient)
-        return self._mean(total, (known != classes).sum() * classes, known.numel() * classes)
+        total = Dissimilarity.apply(logits, known, weights, not labels.eager, with_gradient)
+        planes = classes if weights is None else weights.sum()
+        return self._mean(total, (known != classes).sum() * planes, known.numel() * classes)
 
 
 def _dice_sums(y_hat: Any, y: Any, ops: Any) -> dict[str, Any]:

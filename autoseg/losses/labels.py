@@ -101,10 +101,13 @@ class Labels:
 
     @_once
     def edges(self, classes: int, void: int | None, mask_void: bool) -> Tensor:
-        """Return where a pixel of a class has another label in its 3x3 window; with `mask_void`, void is none."""
+        """Return where a pixel of a class has another label in its 3x3 window; with `mask_void`, void is none.
+
+        In volumes the window is 3x3x3.
+        """
         if not self.eager:
             return device_labels.edges(self.safe(classes, void)[0], classes, mask_void)
-        labels = self.checked(classes, void)
+        labels = self.flattened().checked(classes, void).view(self.target.shape)
         return counts.edges(labels, classes, ~counts.differs(labels, classes) if mask_void else None)
 
     @_once
@@ -136,14 +139,16 @@ class Labels:
 
         Void, with which crops are padded, makes no edge and is left out of the greatest distance.
         """
-        edge, sizes = self.edges(classes, void, True), fitting(spacing, 2)
+        edge = self.edges(classes, void, True)
+        sizes = fitting(spacing, edge.ndim - 1)
         if not self.eager:
             return device_labels.closeness(self.safe(classes, void)[0], edge, classes, sizes)
         import numpy as np
         from scipy.ndimage import distance_transform_edt
 
         maps = np.zeros(edge.shape)
-        for out, here, label in zip(maps, edge.numpy(), self.checked(classes, void).numpy(), strict=True):
+        known = self.flattened().checked(classes, void).view(edge.shape)
+        for out, here, label in zip(maps, edge.numpy(), known.numpy(), strict=True):
             distance = distance_transform_edt(~here, sampling=sizes) if here.any() else out
             greatest = distance[label != classes].max(initial=0.0)
             out[:] = np.clip(1 - distance / greatest, 0, 1) if greatest > 0 else here

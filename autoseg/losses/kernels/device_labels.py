@@ -1,6 +1,7 @@
 """What losses derive from labels, on a GPU and in compiled code: no host sync, no shape that depends on data.
 
-`labels` are (N, H, W) in int64, C for void. Pooling takes floats only on a GPU; labels are exact in float32.
+`labels` are (N, H, W), or volumes where it is said, in int64, C for void. Pooling takes floats only on a GPU; labels
+are exact in float32.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ def safe(target: Tensor, classes: int, void: int) -> tuple[Tensor, Tensor]:
 
 
 def edges(labels: Tensor, classes: int, mask_void: bool) -> Tensor:
-    """Return where a pixel of a class has another label in its 3x3 window; with `mask_void`, void is no other label."""
+    """Return where a pixel of a class has another label in its 3x3 window; with `mask_void`, void is no other label.
+
+    Of volumes (N, D, H, W), where a voxel has one in its 3x3x3 window.
+    """
     known = labels != classes
     x = labels.float()
     high, low = (torch.where(known, x, -1.0), torch.where(known, -x, float(-classes))) if mask_void else (x, -x)
-    high, low = F.max_pool2d(torch.stack([high, low], 1), 3, stride=1, padding=1).unbind(1)
+    pool = F.max_pool2d if labels.ndim == 3 else F.max_pool3d
+    high, low = pool(torch.stack([high, low], 1), 3, stride=1, padding=1).unbind(1)
     return (high + low != 0) & known
 
 
@@ -48,12 +53,15 @@ def near_bits(labels: Tensor, edge: Tensor, classes: int, tolerance: int) -> Ten
 
 
 def closeness(labels: Tensor, edge: Tensor, classes: int, sizes: tuple[float, ...]) -> Tensor:
-    """Return 1 - distance to the nearest edge / the greatest such distance but void's, per image; 0 without an edge."""
+    """Return 1 - distance to the nearest edge / the greatest such distance but void's, per image; 0 without an edge.
+
+    Labels may be volumes.
+    """
     square = torch.where(edge, 0.0, FAR)
-    for size in reversed(sizes):  # along rows, then along columns
-        square = nearest(square, size).transpose(1, 2)
+    for axis, size in reversed([*enumerate(sizes, 1)]):  # along rows, then along columns
+        square = nearest(square.transpose(axis, -1), size).transpose(axis, -1)
     distance = torch.where(square < FAR / 2, square.sqrt(), 0.0)
-    greatest = torch.where(labels != classes, distance, 0.0).amax((1, 2), keepdim=True)
+    greatest = torch.where(labels != classes, distance, 0.0).amax(list(range(1, labels.ndim)), keepdim=True)
     close = (1 - distance / greatest.clamp(min=1e-6)).clamp(0, 1)
     return torch.where(greatest > 0, close, edge.to(close.dtype))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -66,7 +67,7 @@ def softmax(logits: Tensor) -> Tensor:
 
 def at_once(p: Tensor) -> int:
     """Return how many planes to work on at once: few, so that they stay in the cache."""
-    return max(CHUNK // (p.shape[-2] * p.shape[-1]), 1)
+    return max(CHUNK // math.prod(p.shape[2:]), 1)
 
 
 def softmax_gradient(t: Tensor, p: Tensor, whole: bool = False) -> Tensor:

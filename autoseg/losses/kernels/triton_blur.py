@@ -2,6 +2,8 @@
 
 # mypy: ignore-errors
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -40,10 +42,10 @@ def _blur_kernel(
 
 
 def gaussian_blur(x):
-    """Return contiguous planes (..., H, W) blurred along both axes."""
-    height, width = x.shape[-2:]
+    """Return contiguous planes (N, C, H, W), or volumes, blurred along all axes but the first two."""
     weights = {f"W{k}": WINDOW[k] for k in range(RADIUS + 1)}
-    for size, stride in ((width, 1), (height, width)):
+    for axis in range(x.ndim - 1, 1, -1):
+        size, stride = x.shape[axis], math.prod(x.shape[axis + 1 :])
         out = torch.empty_like(x)
         if x.numel():
             grid = (triton.cdiv(x.numel(), BLOCK),)
