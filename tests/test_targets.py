@@ -276,6 +276,10 @@ def test_the_exported_file_takes_a_channel_and_does_not_broadcast_it(exported):
         torch.testing.assert_close(exported.Loss()(logits, FORMS[form](target)), ours)
     for kind in (torch.uint16, torch.uint32, torch.uint64):
         torch.testing.assert_close(exported.Loss()(logits, target.to(kind)), ours)
+    torch.testing.assert_close(exported.Loss()(logits.as_subclass(Noted), target.as_subclass(Noted)), ours)
+    for pair in ((logits.numpy(), target), (logits, target.numpy())):
+        with pytest.raises(ValueError, match="expected tensors"):
+            exported.Loss()(*pair)
     with pytest.raises(ValueError, match="labels other"):  # -1 is not 255 in one byte
         exported.Loss()(logits, torch.where(target == 255, -1, target).to(torch.int8))
 

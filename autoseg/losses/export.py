@@ -57,6 +57,8 @@ _LEFT_OUT = {
 
 def as_python(spec: str) -> str:
     """Return a Python file with the loss, on torch alone: the same value and the same gradient."""
+    from autoseg.metrics.targets import stripped  # not at the top: it imports torch
+
     terms = find_surrogates(spec)
     found = {loss.metric: formula.get(loss.metric) for _, loss in terms}
     for name, metric in found.items():
@@ -68,7 +70,7 @@ def as_python(spec: str) -> str:
     own = [getattr(metric, part) for metric in found.values() for part in ("sums", "per_class", "weight")]
     parts: list[Any] = [
         *(curves.Piece, Curve, curves.evaluate_piece, curves.library, curves._affine, curves._constant),
-        *(curves._with_autograd, fitting, reach, formula.Ops, formula._max_pool, formula.ratio, Formula),
+        *(curves._with_autograd, stripped, fitting, reach, formula.Ops, formula._max_pool, formula.ratio, Formula),
         *dict.fromkeys(part for part in own if part is not None),
     ]
     names = NAMES

@@ -22,6 +22,7 @@ from torch import Tensor
 from autoseg.losses.curves import Curve
 from autoseg.metrics.conventions import Conventions
 from autoseg.metrics.formula import Formula
+from autoseg.metrics.targets import stripped
 
 # SOURCES
 
@@ -55,6 +56,10 @@ class Loss(torch.nn.Module):
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss of a batch."""
+        if not (isinstance(logits, Tensor) and isinstance(target, Tensor)):
+            found = f"{type(logits).__name__} and {type(target).__name__}"
+            raise ValueError(f"logits and target are {found}; expected tensors, such as torch.as_tensor(target)")
+        logits, target = stripped(logits), stripped(target)
         target = label_map(logits, target)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if logits.shape[1] == 1:  # two classes, with the probabilities 1 - p and p

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from autoseg.errors import InputError
 
@@ -23,7 +23,7 @@ def stripped(x: Tensor) -> Tensor:
     Classes that compute for themselves (DTensor, those of compilers) stay as they are.
     """
     kind = type(x)
-    if kind is Tensor or kind is nn.Parameter or kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:
+    if kind is Tensor or kind is torch.nn.Parameter or kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:
         return x
     return x.as_subclass(Tensor)
 
