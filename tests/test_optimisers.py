@@ -278,6 +278,23 @@ def test_a_file_that_is_no_pipeline_is_refused(tmp_path):
         augmentation("tests.test_optimisers:no_pipeline")
 
 
+def test_a_pipeline_that_fails_is_named_with_the_place_in_it(tmp_path, monkeypatch, data):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "failing_steps.py").write_text(
+        "import albumentations as A\n\nclass Failing(A.ImageOnlyTransform):\n    def apply(self, image, **p):\n"
+        "        return image / {}\n\ndef make():\n    return Failing(p=1)\n\ndef none():\n    raise OSError('no')\n"
+    )
+    with pytest.raises(InputError, match=r"'failing_steps:none': OSError: no \(.*failing_steps.py, line 11\)"):
+        augmentation("failing_steps:none")
+    said = r"'failing_steps:make': fails on an image of \d+ x \d+: TypeError: .*failing_steps.py, line 5\)"
+    with pytest.raises(InputError, match=said):
+        augmentation("failing_steps:make")(*picture(), 0)
+    for loaders in (0, 1):
+        opened = OpenTask(small_task(data, augmentation="failing_steps:make", loaders=loaders))
+        with pytest.raises(InputError, match=said):
+            next(iter(opened.batches(opened.data.read, opened.split.train, 0)))
+
+
 def no_pipeline():
     return my_networks.make(3)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoseg.errors import InputError, Problem, first_line
 from autoseg.files import checksum, fingerprint, read_settings
-from autoseg.plugins import import_callable, names_callable, source_of
+from autoseg.plugins import described, import_callable, names_callable, source_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,13 +61,21 @@ def own_pipeline(spec: str, crop: tuple[int, int]) -> Augmenter:
 
     class Own(Augmenter):
         def __call__(self, image: np.ndarray, mask: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-            image, mask = super().__call__(image, mask, seed)
+            try:
+                image, mask = super().__call__(image, mask, seed)
+            except Exception as error:  # whatever a step may raise
+                what = f"fails on an image of {mask.shape[0]} x {mask.shape[1]}: {described(error)}"
+                raise InputError(what, where=f"augmentation '{spec}'") from error
             _check(image, mask, self.crop, spec)
             return image, mask
 
     where = f"augmentation '{spec}'"
     if not spec.endswith(_FILES):
-        found = import_callable(spec, "augmentation")()
+        make = import_callable(spec, "augmentation")
+        try:
+            found = make()
+        except Exception as error:  # whatever a user's code may raise
+            raise InputError(described(error), where=where, expected="a callable without arguments") from error
     else:
         content = read_settings(spec)
         try:
