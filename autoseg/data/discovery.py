@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from autoseg.data import voc
 from autoseg.data.layouts import Pairs, find_pairs, with_val
 from autoseg.data.meaning import class_file, class_text, meaning, names_background
-from autoseg.data.source import directory
+from autoseg.data.source import ARCHIVES, directory, files_below, read_lines
 from autoseg.errors import InputError, Problem
 
 _LISTS = ("train", "val")
+_VOC_NAME = re.compile(r"(\d{4}_)?\d{6}")  # other images in VOC's folders have their own classes
+
+_OUTLINES = "draw masks from them, with the tool that made them or with Pillow's ImageDraw.polygon"
+_OTHER_FORMS = {
+    ".json": ("outlines as JSON, of LabelMe or Supervisely", _OUTLINES),
+    ".xml": ("boxes or outlines as XML", _OUTLINES),
+    ".txt": ("outlines or boxes as text, of YOLO", _OUTLINES),
+    **dict.fromkeys((".npy", ".npz", ".mat", ".nii", ".h5"), ("arrays", "store each as a PNG of its class numbers")),
+    **dict.fromkeys(ARCHIVES, ("archives", "unpack them")),
+}
+_COCO = "draw masks from its outlines, such as with pycocotools' annToMask"
 
 FEWEST = 8
 """Images that there must be at least: for training, for the hold-out and for validation."""
@@ -67,14 +81,31 @@ def _known(root: Path) -> tuple[str, str, dict[str, Any]] | None:
     for place in (root, root / "oxford-iiit-pet"):
         if (place / "annotations" / "trimaps").is_dir() and (place / "annotations" / "trainval.txt").is_file():
             return "pets", "Oxford-IIIT Pet: background, cat, dog; its own splits", {"leave_out_copies": True}
-    if (root / "leftImg8bit").is_dir() and (root / "gtFine").is_dir():
+    if (root / "leftImg8bit").is_dir() and _has_city_labels(root / "gtFine"):
         return "cityscapes", "Cityscapes: 19 classes; its own splits", {}
     for place in (root, root / "VOC2012", root / "VOCdevkit" / "VOC2012"):
-        lists = place / "ImageSets" / "Segmentation"
+        lists = [place / "ImageSets" / "Segmentation" / f"{split}.txt" for split in _LISTS]
         own = (place / "labelmap.txt").exists()  # CVAT's: it has the layout, and not the classes
-        if not own and (place / "SegmentationClass").is_dir() and all((lists / f"{s}.txt").is_file() for s in _LISTS):
-            return "voc", "PASCAL VOC: 20 classes and background; its own splits", {}
+        if own or not (place / "SegmentationClass").is_dir() or not all(path.is_file() for path in lists):
+            continue
+        if all(_VOC_NAME.fullmatch(name) for path in lists for name in read_lines(path)):
+            return _voc(root)
     return None
+
+
+def _has_city_labels(folder: Path) -> bool:
+    """Return whether Cityscapes' own labels lie here; IDD has its folders, and other labels."""
+    return any(next(folder.rglob(f"*_gtFine_{ids}.png"), None) for ids in ("labelIds", "labelTrainIds"))
+
+
+def _voc(root: Path) -> tuple[str, str, dict[str, Any]]:
+    what = "PASCAL VOC: 20 classes and background; its own splits"
+    try:
+        voc.find(root)
+    except InputError as error:
+        if "--sbd none" in error.cure:
+            return "voc", f"{what}; without SBD, which is not beside it", {"sbd": "none"}
+    return "voc", what, {}
 
 
 def _is_camvid(pairs: Pairs) -> bool:
@@ -92,9 +123,31 @@ def _too_few(root: Path, pairs: Pairs) -> InputError:
     found = f"{pairs.count} images with a mask were found"
     if images or masks:
         found += f", {images} images without, and {masks} masks without an image"
+    expected = f"at least {FEWEST}"
+    if (other := _other_form(root)) is not None and not masks and not pairs.count:
+        found = f"{images} images have no masks" if images else "there is no image"
+        found, cure = f"{found}; there are {other[0]}", other[1]
+        if "archive" not in found:
+            expected = "masks that are pictures: a class number or colour for each pixel"
+        return InputError(found, where=root, expected=expected, cure=cure)
     return InputError(
         found,
         where=root,
-        expected=f"at least {FEWEST}",
+        expected=expected,
         cure="put images into images/, and their masks into masks/ under the same names; or both into train/ and val/",
     )
+
+
+def _other_form(root: Path) -> tuple[str, str] | None:
+    """Return in which form there are annotations that are no masks, such as an example, and what to do."""
+    files: dict[str, list[str]] = defaultdict(list)
+    for name in files_below(root, []):
+        files[Path(name).suffix.lower()].append(name)
+    coco = [name for name in files[".json"] if "coco" in name.lower() or Path(name).stem.startswith("instances")]
+    if coco:
+        return f"annotations of COCO ({coco[0]})", _COCO
+    suffix = max(_OTHER_FORMS, key=lambda suffix: len(files[suffix]))
+    if not files[suffix] or (suffix == ".txt" and len(files[suffix]) < FEWEST):  # a list, a licence
+        return None
+    what, cure = _OTHER_FORMS[suffix]
+    return f"{what} ({files[suffix][0]})", cure

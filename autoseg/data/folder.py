@@ -292,7 +292,8 @@ def _from_list(root: Path, split: str, path: Path) -> tuple[list[Sample], list[P
     samples = []
     problems = []
     for number, line in enumerate(lines, 1):
-        parts = re.split(r"\s*[\t,;]\s*", line) if re.search(r"[\t,;]", line) else line.split()
+        between = "\t" if "\t" in line else "[,;]"  # names may hold commas, where tabs are between them
+        parts = re.split(rf"\s*{between}\s*", line) if re.search(between, line) else line.split()
         if len(parts) != 2:
             cure = "write two paths a line, relative to root; if they hold spaces, with a tab or comma between"
             problems.append(Problem(f"{path}:{number}", f"'{line}' is not 'image mask'", cure))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def mask(path: Path, values: list, **options) -> None:
 def found(root: Path, monkeypatch) -> tuple[Discovered, Source]:
     """Discover a folder, write the files that it needs, and open it as the pipeline would."""
     out = root.parent / "out"
-    out.mkdir()
+    out.mkdir(exist_ok=True)
     monkeypatch.chdir(out)
     one = discover(root, "auto")
     for name, text in one.files.items():
@@ -58,6 +59,16 @@ LAYOUTS = {
     "CamVid's first": ("701_StillsRaw_full/{}.png", "LabeledApproved_full/{}_L.png"),
     "with train": ("train/images/{}.jpg", "train/labels/{}.png"),
     "deep": ("data/imgs/train/{}.jpg", "data/annotations/train/{}.png"),
+    "the image's ending kept": ("images/{}.jpg", "masks/{}.jpg.png"),
+    "prefix": ("{}.jpg", "mask_{}.png"),
+    "two prefixes": ("images/image_{}.jpg", "masks/mask-{}.png"),
+    "commas": ("images/{}, a; b.jpg", "masks/{}, a; b.png"),
+    "unknown words below a split": ("training/images/{}_tr.png", "training/1st_manual/{}_manual1.png"),
+    "words that are nowhere known": ("images/{}_scanner.jpg", "gt/{}_by_hand.png"),
+    "Cityscapes' folders with labels of others": (
+        "leftImg8bit/train/a/{}_leftImg8bit.png",
+        "gtFine/train/a/{}_gtFine_labellevel3Ids.png",
+    ),
 }
 
 
@@ -201,3 +212,117 @@ def test_a_folder_that_holds_no_pairs_is_refused_in_a_sentence(what, tmp_path):
         discover(place, "auto")
     assert str(place) in error.value.where
     assert "\n" not in str(error.value)
+
+
+def test_equal_names_in_several_folders_belong_to_the_nearest_mask_and_never_to_another_s(tmp_path, monkeypatch):
+    for k in range(COUNT):
+        for part in ("a", "b"):
+            image(tmp_path / f"set/{part}/scan/{k}.png")
+            mask(tmp_path / f"set/{part}/hand/{k}.png", [0, 1])
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert len(source.samples) == 2 * COUNT
+    for sample in source.samples:
+        assert sample.mask == sample.image.replace("scan", "hand")
+    for k in range(COUNT):
+        (tmp_path / f"set/b/hand/{k}.png").unlink()
+        image(tmp_path / f"set/c/scan/{k}.png")
+    one = discover(tmp_path / "set", "auto")
+    assert {problem.what for problem in one.problems} == {"the image has no mask"}
+    assert len(one.problems) == 2 * COUNT
+
+
+def test_of_several_masks_of_an_image_the_one_with_classes_is_taken_and_the_others_are_said(tmp_path, monkeypatch):
+    for k in range(COUNT):
+        split = "validation" if k % 4 == 0 else "training"
+        image(tmp_path / f"set/{split}/images/{k}.jpg")
+        mask(tmp_path / f"set/{split}/v1/labels/{k}.png", [0, 1, 2])
+        mask(tmp_path / f"set/{split}/v1/instances/{k}.png", range(40))
+        mask(tmp_path / f"set/{split}/v1/panoptic/{k}.png", COLOURS)
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert {Path(sample.mask).parts[-2] for sample in source.samples} == {"labels"}
+    (line,) = summary(one.problems).splitlines()
+    assert f"{2 * COUNT} of: its image has another mask" in line
+
+
+def test_splits_are_words_of_folders_names_too(tmp_path, monkeypatch):
+    for k in range(COUNT):
+        for split in ("Training", "Validation"):
+            image(tmp_path / f"set/ISIC-2017_{split}_Data/ISIC_{k}.jpg")
+            mask(tmp_path / f"set/ISIC-2017_{split}_Part1_GroundTruth/ISIC_{k}_segmentation.png", [0, 255])
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert "own train and val" in one.said[0]
+    for sample in source.samples:
+        assert ("Training" if sample.split == "train" else "Validation") in sample.image
+        assert sample.mask.split("_")[1] == sample.image.split("_")[1]
+
+
+def test_a_list_of_validation_images_alone_leaves_the_others_to_train_with(tmp_path, monkeypatch):
+    for k in range(COUNT):
+        for part in ("a", "b b"):
+            image(tmp_path / f"set/{part}/images/{k}.jpg")
+            mask(tmp_path / f"set/{part}/labels/{k}_P.png", [0, 1])
+    (tmp_path / "set/valid.txt").write_text("a/images/3.jpg\nb b/images/4.jpg\n")
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert [s.image for s in source.samples if s.split == "val"] == ["data/a/images/3.jpg", "data/b b/images/4.jpg"]
+    assert len(source.samples) == 2 * COUNT
+    assert one.said[0].endswith("as valid.txt says")
+
+
+def test_voc_s_layout_is_voc_by_the_names_of_its_images_alone_and_needs_no_sbd(tmp_path, monkeypatch):
+    for where, name in (("own", "scan-{}"), ("voc", "2007_{:06}")):
+        root = tmp_path / where / "set"
+        for k in range(COUNT):
+            image(root / f"JPEGImages/{name.format(k)}.jpg")
+            mask(root / f"SegmentationClass/{name.format(k)}.png", [0, 1, 2])
+        lists = root / "ImageSets/Segmentation"
+        lists.mkdir(parents=True)
+        (lists / "train.txt").write_text("".join(f"{name.format(k)}\n" for k in range(8)))
+        (lists / "val.txt").write_text("".join(f"{name.format(k)}\n" for k in range(8, COUNT)))
+    one, source = found(tmp_path / "own/set", monkeypatch)
+    assert (one.kind, len(source.classes)) == ("folder", 3)
+    assert "ImageSets/Segmentation" in one.said[0]
+    one, source = found(tmp_path / "voc/set", monkeypatch)
+    assert (one.kind, one.options["sbd"], len(source.classes)) == ("voc", "none", 21)
+    assert [sample.split for sample in source.samples].count("val") == 4
+
+
+OTHER_FORMS = {
+    "annotations/instances_train2017.json": "COCO",
+    "images/0.json": "JSON",
+    "labels/0.txt": "YOLO",
+    "annotations/0.xml": "XML",
+    "masks/0.npy": "array",
+    "masks.zip": "archive",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FORMS)
+def test_annotations_in_another_form_are_named_with_what_to_do(name, tmp_path):
+    for k in range(COUNT):
+        image(tmp_path / f"set/images/{k}.jpg")
+        path = tmp_path / "set" / name.replace("0", str(k))
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("0 0.1 0.1 0.5 0.5")
+    with pytest.raises(InputError) as error:
+        discover(tmp_path / "set", "auto")
+    assert OTHER_FORMS[name] in error.value.what
+    assert error.value.cure
+    assert "\n" not in str(error.value)
+
+
+def test_an_archive_for_a_folder_is_to_be_unpacked(tmp_path):
+    (tmp_path / "set.zip").write_bytes(b"PK")
+    with pytest.raises(InputError) as error:
+        discover(tmp_path / "set.zip", "auto")
+    assert "unpack" in error.value.cure
+
+
+def test_many_images_beside_their_masks_are_paired_in_a_moment(tmp_path):
+    from autoseg.data.layouts import find_pairs
+
+    for k in range(3000):
+        (tmp_path / f"{k}.jpg").touch()
+        (tmp_path / f"{k}_mask.png").touch()
+    began = time.process_time()
+    assert find_pairs(tmp_path).count == 3000
+    assert time.process_time() - began < 2
