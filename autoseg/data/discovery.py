@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from autoseg.data import voc
+from autoseg.data.class_lists import class_file, class_text
 from autoseg.data.layouts import Pairs, find_pairs, with_val
-from autoseg.data.meaning import class_file, class_text, meaning, names_background
+from autoseg.data.meaning import Meaning, meaning
 from autoseg.data.source import ARCHIVES, directory, files_below, read_lines
 from autoseg.errors import InputError, Problem
 
@@ -42,6 +43,7 @@ class Discovered:
     files: Mapping[str, str] = field(default_factory=dict)
     has_background: bool | None = None  # None: what the kind says
     problems: list[Problem] = field(default_factory=list)  # of files that are left out
+    listed: bool = True  # whether the classes are somebody's, and not made from what masks hold
 
 
 def discover(root: str | Path, place: str, threads: int = 1) -> Discovered:
@@ -61,19 +63,22 @@ def discover(root: str | Path, place: str, threads: int = 1) -> Discovered:
     files = {f"{place}/{split}.txt": _list(found) for split, found in splits.items()}
     options: dict[str, Any] = {"root": str(root), "split": {split: f"{place}/{split}.txt" for split in splits}}
     if _is_camvid(pairs):
-        masks = "CamVid's own: 11 classes, 11 is void"
-        return Discovered("folder", {**options, "classes": "camvid"}, [count, masks], files, False, pairs.problems)
+        said = "CamVid's own: 11 classes, 11 is void"
+        return Discovered("folder", {**options, "classes": "camvid"}, [count, said], files, False, pairs.problems)
     options["classes"] = f"{place}/classes.txt"
+    masks = [root / mask for parts in splits.values() for _, mask in parts]
     if (listed := class_file(root, pairs.mask_folders)) is not None:
-        text = class_text(listed)
-        background = names_background(text)
-        said = [count, f"classes: {listed.relative_to(root)}"]
-        return Discovered("folder", options, said, {**files, options["classes"]: text}, background, pairs.problems)
-    found = meaning([root / mask for parts in splits.values() for _, mask in parts], threads)
+        options["classes"] = f"{place}/{listed.name}"  # problems name the list as its owner does
+        text, binary = class_text(listed, masks)
+        found = Meaning(text, f"classes: {listed.relative_to(root)}", binary)
+    else:
+        found = meaning(masks, threads)
     if found.binary:
         options["binary"] = True
     files[options["classes"]] = found.classes
-    return Discovered("folder", options, [count, found.said], files, found.has_background, pairs.problems)
+    return Discovered(
+        "folder", options, [count, found.said], files, found.has_background, pairs.problems, listed is not None
+    )
 
 
 def _known(root: Path) -> tuple[str, str, dict[str, Any]] | None:

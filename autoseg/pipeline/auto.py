@@ -49,6 +49,9 @@ _FURTHER_FROM = 0.5  # hours, from which there are more rivals
 _CHOICE_FROM = 0.2  # hours, below which the smallest crop is taken unmeasured
 _STEPS, _RANGE_STEPS = 3, 80
 _MOBILE = {"decoder_pyramid_channels": 64, "decoder_segmentation_channels": 32}
+_GIVE_LIST = (
+    "mend the masks, or put a list of the classes of all values beside the images: classes.txt, one a line, from 0 on"
+)
 _HUB = ("huggingface.co", 443)
 
 
@@ -128,6 +131,8 @@ def places(device: str) -> int:
 def _checked(wishes: Wishes, found: Discovered) -> Source:
     """Read every file once; say in one screen what was found and what is wrong with it, and refuse what is."""
     source = kind_of(found.kind).model_validate(found.options).find(Path())
+    if not found.listed:
+        source = replace(source, cure_of_values=lambda strange: _GIVE_LIST)
     problems = [_left_out(problem) for problem in (*found.problems, *check(source, cores()))]
     refuse(wishes.root, problems)
     for said in found.said:

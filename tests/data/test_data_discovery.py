@@ -326,3 +326,120 @@ def test_many_images_beside_their_masks_are_paired_in_a_moment(tmp_path):
     began = time.process_time()
     assert find_pairs(tmp_path).count == 3000
     assert time.process_time() - began < 2
+
+
+def folder_of(root: Path, masks: list[tuple], classes: str = "", name: str = "classes.txt", **options) -> Path:
+    """Write images, masks of bands of these values in turn, and a class list."""
+    for k in range(COUNT):
+        image(root / f"images/{k}.jpg")
+        mask(root / f"masks/{k}.png", list(masks[k % len(masks)]), **options)
+    if classes:
+        (root / name).write_text(classes)
+    return root
+
+
+def remarks_of(source: Source) -> str:
+    return summary(check(source))
+
+
+@pytest.mark.parametrize("classes", ["background\nlesion\n", "lesion\n"])
+def test_a_list_of_two_names_or_the_object_s_alone_names_black_and_white_masks(classes, tmp_path, monkeypatch):
+    folder_of(tmp_path / "set", [(0, 255)], classes)
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert one.options["binary"]
+    assert names(source) == ["background", "lesion"]
+    assert not errors(check(source))
+
+
+def test_a_list_with_colours_also_names_masks_of_class_numbers(tmp_path, monkeypatch):
+    table = "name,r,g,b\nbackground,0,0,0\nroof,128,0,0\nvoid,9,9,9\ntree,0,128,64\n"
+    folder_of(tmp_path / "set", [(0, 1, 3), (0, 1, 2)], table, "class_dict.csv")
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert names(source) == ["background", "roof", "tree"]
+    assert not errors(check(source))
+
+
+def test_a_list_without_the_background_is_cured_by_a_line_for_it(tmp_path, monkeypatch):
+    folder_of(tmp_path / "set", [(0, 1, 2)], "cat\ndog\n", "names.txt")
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert "or a line `background` at the beginning, if 0 is that" in remarks_of(source)
+    assert "names.txt" in remarks_of(source)
+
+
+def test_a_list_of_files_is_no_class_list_and_labelme_s_ignore_is_no_class(tmp_path, monkeypatch):
+    folder_of(tmp_path / "a/set", [(0, 1, 2)], "0.png\n1.png\n", "labels.txt")
+    _, source = found(tmp_path / "a/set", monkeypatch)
+    assert names(source) == ["background", "class-1", "class-2"]
+    folder_of(tmp_path / "b/set", [(0, 1, 2)], "__ignore__\n_background_\ncat\ndog\n", "labels.txt")
+    one, source = found(tmp_path / "b/set", monkeypatch)
+    assert names(source) == ["_background_", "cat", "dog"]
+    assert one.has_background
+    folder_of(tmp_path / "c/set", [(0, 1, 2)], "Pixel Value, Class\n0, background\n1, cat\n2, dog\n", "_classes.csv")
+    _, source = found(tmp_path / "c/set", monkeypatch)
+    assert names(source) == ["background", "cat", "dog"]
+
+
+COLOUR, GREY, NUMBERS = COLOURS, [(v, v, v) for v in (0, 1, 2, 255)], (0, 1, 2)
+
+
+def test_few_masks_of_another_kind_are_problems_and_make_no_classes(tmp_path, monkeypatch):
+    folder_of(tmp_path / "a/set", [*[NUMBERS] * (COUNT - 2), COLOUR, GREY])
+    _, source = found(tmp_path / "a/set", monkeypatch)
+    assert names(source) == ["background", "class-1", "class-2"]
+    assert sum("not one class number a pixel" in problem.what for problem in check(source)) == 2
+    folder_of(tmp_path / "b/set", [*[COLOUR] * (COUNT - 1), NUMBERS])
+    _, source = found(tmp_path / "b/set", monkeypatch)
+    assert names(source) == ["background", "colour-008040", "colour-800000"]
+    assert sum("colours that no class has" in problem.what for problem in check(source)) == 1
+    folder_of(tmp_path / "c/set", [COLOUR, NUMBERS])
+    with pytest.raises(InputError, match="6 masks hold colours, and 6 class numbers"):
+        discover(tmp_path / "c/set", "auto")
+
+
+def test_a_value_far_from_all_others_in_a_mask_is_a_problem_and_no_class(tmp_path, monkeypatch):
+    for k in range(3 * COUNT):
+        image(tmp_path / f"set/images/{k}.jpg")
+        mask(tmp_path / f"set/masks/{k}.png", [0, 1, 77] if k == 5 else [0, 1, 2, 255])
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert names(source) == ["background", "class-1", "class-2"]
+    assert "the mask holds the values 77" in remarks_of(source)
+
+
+def test_class_numbers_in_three_equal_channels_keep_their_void(tmp_path, monkeypatch):
+    folder_of(tmp_path / "a/set", [GREY])
+    _, source = found(tmp_path / "a/set", monkeypatch)
+    assert names(source) == ["background", "class-1", "class-2"]
+    assert not errors(check(source))
+    folder_of(tmp_path / "b/set", [(0, 128), (0, 255), (0, 128, 255)])
+    _, source = found(tmp_path / "b/set", monkeypatch)
+    assert names(source) == ["background", "colour-808080", "colour-ffffff"]
+    assert not errors(check(source))
+    folder_of(tmp_path / "c/set", [[*COLOURS, (224, 224, 192)]])
+    one, source = found(tmp_path / "c/set", monkeypatch)
+    assert names(source) == ["background", "colour-008040", "colour-800000"]
+    assert "void" in one.said[1]
+
+
+def test_masks_that_say_nothing_are_refused_in_a_sentence_that_says_why(tmp_path):
+    folder_of(tmp_path / "white", [(255,)])
+    with pytest.raises(InputError, match="all masks are white"):
+        discover(tmp_path / "white", "auto")
+    folder_of(tmp_path / "alpha", [[(0, 0, 0, 0), (0, 0, 0, 255)]])
+    with pytest.raises(InputError, match="alpha channel"):
+        discover(tmp_path / "alpha", "auto")
+    for k in range(COUNT):
+        image(tmp_path / f"minus/images/{k}.png")
+        (tmp_path / "minus/masks").mkdir(exist_ok=True)
+        Image.fromarray(np.repeat(np.arange(-1, 3, dtype=np.int32), 500).reshape(40, 50)).save(
+            tmp_path / f"minus/masks/{k}.tif"
+        )
+    with pytest.raises(InputError, match=r"masks hold values from -1 to 2.*255"):
+        discover(tmp_path / "minus", "auto")
+
+
+def test_files_that_cannot_be_used_are_not_also_called_missing(tmp_path, monkeypatch):
+    folder_of(tmp_path / "set", [NUMBERS])
+    for path in (tmp_path / "set/images").iterdir():
+        path.write_bytes(b"no image")
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert len(remarks_of(source).splitlines()) == 1
