@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping
@@ -52,6 +53,11 @@ def discover(root: str | Path, place: str, threads: int = 1) -> Discovered:
     Looks for the official layouts first, then for pairs of images and masks anywhere below.
     """
     root = directory(root, "your images and masks").absolute()
+    try:
+        os.listdir(root)
+    except OSError as error:
+        what = f"the folder cannot be listed ({error.strerror})"
+        raise InputError(what, where=root, cure="check its permissions") from None
     if known := _known(root):
         kind, what, more = known
         return Discovered(kind, {"root": str(root), **more}, [what])
