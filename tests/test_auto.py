@@ -23,6 +23,7 @@ from autoseg.pipeline.auto import metrics_of
 from autoseg.pipeline.auto_text import FURTHER, RIVALS, Choices, config_text, flow
 from autoseg.pipeline.budget import FEWEST_STEPS, LADDER, Size, Study, plan
 from autoseg.pipeline.expansion import load_pipeline
+from autoseg.pipeline.layout import Layout
 from autoseg.pipeline.watched import left, work
 from autoseg.report.comparison import paired
 from autoseg.report.verdict import Comparison, Verdict, as_text
@@ -146,13 +147,26 @@ def test_several_metrics_have_a_search_and_a_tuned_rival_each_and_their_sum(tmp_
     assert [part.count for part in work(pipeline, {})][:3] == [65, 65, 70]  # the tuning also pays for longer answers
 
 
+def test_a_search_that_ended_is_shown_as_whole_though_its_answers_were_fewer_than_they_may_be(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "auto.yaml"
+    path.write_text(config_text(choices(["mIoU"]), Size(64, 3, 8, 40), (3, 3)))
+    pipeline = load_pipeline(read_settings(path), str(path))
+    search = work(pipeline, {})[0]
+    assert search.done() == 0
+    answer = Path(Layout.named(pipeline.name).surrogate("mIoU"))
+    answer.parent.mkdir(parents=True)
+    answer.touch()
+    assert search.done() == search.count == 29
+
+
 def test_values_are_written_so_that_yaml_reads_them_as_they_were():
     for value in ({"lr": 3e-05, "a b": [1, 2.0, None, True]}, "no", "smp:a/b", "4", -1.5e-12, {"on": "off"}):
         assert yaml.safe_load(flow(value)) == value
 
 
 def test_metrics_are_named_with_a_plus_and_each_once():
-    assert metrics_of("bf1 + MIOU") == ["BF1", "mIoU"]
+    assert metrics_of("bf1 + MIOU") == metrics_of("BF1,mIoU") == ["BF1", "mIoU"]
     for text in ("mIoU+mIoU", "mIuO", ""):
         with pytest.raises(InputError):
             metrics_of(text)
@@ -236,6 +250,7 @@ def test_a_folder_with_mixed_problems_ends_in_one_screen_and_leaves_no_config(tm
         ["nowhere"],
         ["mine", "--hours", "-1"],
         ["mine", "--hours", "nan"],
+        ["mine", "--hours", "0.001"],
         ["mine", "--metric", "mIuO"],
         ["mine", "--out", "mine/here"],
         ["mine", "--profile", "nothing"],
@@ -251,6 +266,24 @@ def test_a_wrong_word_is_a_sentence(words, tmp_path, capsys, monkeypatch):
     assert said.startswith("autoseg auto: ")
 
 
+def test_what_cannot_be_measured_is_one_sentence_and_leaves_no_prepared_images(tmp_path, capsys, monkeypatch):
+    make_images(tmp_path / "mine", 10)
+    monkeypatch.chdir(tmp_path)
+    assert main(["auto", "mine", "--network", "smp:FPN/nonet", "--weights", "none"]) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.startswith("autoseg auto: network: unknown encoder of smp 'nonet'")
+    assert "errors" not in said
+    assert not said.endswith(").")
+    assert not (tmp_path / "mine-auto/auto/probe").exists()  # it would be taken for that of images that were mended
+
+
+def test_a_missing_file_of_weights_is_said_before_the_images_are_read(tmp_path, capsys, monkeypatch):
+    make_images(tmp_path / "mine", 10)
+    monkeypatch.chdir(tmp_path)
+    assert main(["auto", "mine", "--weights", "nofile.pth"]) == 2
+    assert "looking" not in capsys.readouterr().err
+
+
 def smaller(path: Path) -> None:
     """Change a written config to what a test can wait for; it is an ordinary one, and kept."""
     config = yaml.safe_load(path.read_text())
@@ -263,6 +296,16 @@ def smaller(path: Path) -> None:
     config["tables"]["main"]["rows"].append({"loss": "searched:mIoU", "label": "Searched mIoU"})
     config["figures"] = {}
     path.write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def test_a_study_of_other_images_in_a_folder_of_the_same_name_is_not_gone_on_with(tmp_path, capsys, monkeypatch):
+    small_study(tmp_path)
+    make_images(tmp_path / "elsewhere/mine", 16)
+    monkeypatch.chdir(tmp_path)
+    assert main(["auto", "elsewhere/mine"]) == 2
+    said = capsys.readouterr().err
+    assert f"this is the study of {tmp_path / 'mine'}" in said
+    assert "--out" in said
 
 
 def auto(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -307,8 +350,9 @@ def test_a_config_that_was_changed_is_kept_and_run_to_its_verdict(tmp_path):
     assert "http://" not in page.replace("http://www.w3.org", "")
     code = "import torch, my_loss, sys; assert 'autoseg' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=out, check=True)
-    again = auto(tmp_path)
+    again = auto(tmp_path, "--metric", "BF1")
     assert again.returncode == 0, again.stderr
+    assert "Not used of the command: --metric BF1 (it is mIoU)." in again.stdout
     assert (out / "verdict.txt").read_text() == verdict
 
 

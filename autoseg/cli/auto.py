@@ -28,7 +28,7 @@ HELP = "search a loss for a folder of images, and say whether it is worth it"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     parser.add_argument("images", metavar="DIR", help="the folder with your images and masks")
-    parser.add_argument("--metric", default="mIoU", metavar="NAME", help="such as mIoU, or BF1+mIoU (default mIoU)")
+    parser.add_argument("--metric", metavar="NAME", help="such as mIoU, or BF1+mIoU (default mIoU)")
     parser.add_argument("--hours", type=float, default=1.0, metavar="H", help="how long it may take (default 1)")
     parser.add_argument("--network", metavar="NAME", help="see `autoseg train --help` (default: by the device)")
     parser.add_argument(
@@ -54,9 +54,9 @@ def run(args: argparse.Namespace) -> None:
     from autoseg.report.results import Results
     from autoseg.training.measures import Measured
 
-    metrics = auto.metrics_of(args.metric)
-    if not 0 < args.hours < 10_000:
-        raise InputError(f"found {args.hours:g}", where="--hours", expected="a positive number")
+    metrics = auto.metrics_of(args.metric) if args.metric else []
+    if not 1 / 60 <= args.hours < 10_000:
+        raise InputError(f"found {args.hours:g}", where="--hours", expected="a minute at least; 0.05 is three")
     root = directory(args.images, "your images and masks").resolve()
     out = _place(args.out, root)
     profile = _profile(args.profile, project.source())
@@ -66,13 +66,17 @@ def run(args: argparse.Namespace) -> None:
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
     os.chdir(out)
-    if auto.CONFIG.exists():
-        print(f"{out / auto.CONFIG} is there: going on with it. Remove it to plan anew.", flush=True)
-    else:
-        wishes = auto.Wishes(str(root), metrics, args.hours, args.network, weights, args.device, args.jobs)
+    planned = auto.CONFIG.exists()
+    wishes = auto.Wishes(str(root), metrics, args.hours, args.network, weights, args.device, args.jobs)
+    if not planned:
         auto.write_config(wishes, began)
-        print(f"The plan is in {out / auto.CONFIG}.", flush=True)
     pipeline = load_pipeline(read_settings(auto.CONFIG), str(auto.CONFIG))
+    if planned:
+        unlike = auto.unlike(pipeline, wishes)
+        not_used = f"Not used of the command: {'; '.join(unlike)}. " if unlike else ""
+        print(f"{out / auto.CONFIG} is there: going on with it. {not_used}Remove it to plan anew.", flush=True)
+    else:
+        print(f"The plan is in {out / auto.CONFIG}.", flush=True)
     places = args.jobs or auto.places(pipeline.device)
     where = ["--cores", str(places)]
     if profile:  # which says how many jobs a cluster takes, unless a person does

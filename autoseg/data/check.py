@@ -183,7 +183,7 @@ def check(source: Source, threads: int = 1) -> list[Problem]:
         problems += found
         if entry is not None:
             splits[sample.split].append(entry)
-    return problems + list(check_whole_set(source, splits))
+    return problems + list(check_whole_set(replace(source, problems=problems), splits))
 
 
 def check_prepared(data: Prepared, threads: int = 1) -> list[Problem]:

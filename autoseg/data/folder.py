@@ -19,7 +19,7 @@ _SPLITS = ("train", "val", "test")
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif"})
 _HEX = "#[0-9a-fA-F]{6}"
 _HEADING = {"name", "names", "class", "classes", "label", "labels", "id", "index", "color", "colour"}
-_HEADING |= {"r", "g", "b", "red", "green", "blue"}
+_HEADING |= {"r", "g", "b", "red", "green", "blue", "pixel", "value"}
 _CAMVID = {
     "sky": (128, 128, 128),
     "building": (128, 0, 0),
@@ -87,16 +87,20 @@ def find(
             problems += wrong
     roots = {"data": root}
     samples, repeated = unique_ids(samples, roots)
-    return Source("folder", roots, infos, labels, samples, problems + repeated, _cure_of_values(labels, classes))
+    return Source("folder", roots, infos, labels, samples, problems + repeated, _cure_of_values(infos, labels, classes))
 
 
-def _cure_of_values(labels: MaskValues, classes: str | Path) -> Callable[[Sequence[int]], str | None]:
+def _cure_of_values(
+    infos: Sequence[ClassInfo], labels: MaskValues, classes: str | Path
+) -> Callable[[Sequence[int]], str | None]:
     """Return what to do about values that the class list does not name, where that can be told."""
 
     def cure(strange: Sequence[int]) -> str | None:
         number = max((value for value in labels.values if value != VOID), default=-1) + 1
         if list(strange) == [number]:
             what = f"add a line `void` at the end of {Path(classes).name} if it counts nowhere"
+            if not names_background(infos[0].name):
+                return f"{what}; or a line `background` at the beginning, if 0 is that"
             return f"{what}, or the name of its class"
         return None
 
@@ -135,8 +139,27 @@ def read_classes(path: Path) -> tuple[list[ClassInfo], MaskValues, Encoding]:
         return _read_classes(lines)
 
 
+def named_classes(lines: list[str]) -> list[tuple[str, tuple[int, int, int] | None]]:
+    """Return the names of a class list with their colours, where it has some.
+
+    >>> named_classes(["name,r,g,b", "sky,0,0,0"]), named_classes(["0 sky"])
+    ([('sky', (0, 0, 0))], [('sky', None)])
+    """
+    return [_parse_class(line) for line in _class_lines(lines)]
+
+
+def names_background(classes: str) -> bool:
+    """Return whether the first class of a list is called a background.
+
+    >>> names_background("bg 0 0 0"), names_background("sky")
+    (True, False)
+    """
+    first = classes.lower().replace("name,r,g,b", "").lstrip().split("\n")[0]
+    return re.search(r"(^|[\W_])(background|bg|other|none|unlabell?ed|clutter)($|[\W_])", first) is not None
+
+
 def _read_classes(lines: list[str]) -> tuple[list[ClassInfo], MaskValues, Encoding]:
-    parsed = [_parse_class(line) for line in _class_lines(lines)]
+    parsed = named_classes(lines)
     with_color = [color is not None for _, color in parsed]
     if any(with_color) and not all(with_color):
         bare = parsed[with_color.index(False)][0]
@@ -292,7 +315,8 @@ def _from_list(root: Path, split: str, path: Path) -> tuple[list[Sample], list[P
     samples = []
     problems = []
     for number, line in enumerate(lines, 1):
-        parts = re.split(r"\s*[\t,;]\s*", line) if re.search(r"[\t,;]", line) else line.split()
+        between = "\t" if "\t" in line else "[,;]"  # names may hold commas, where tabs are between them
+        parts = re.split(rf"\s*{between}\s*", line) if re.search(between, line) else line.split()
         if len(parts) != 2:
             cure = "write two paths a line, relative to root; if they hold spaces, with a tab or comma between"
             problems.append(Problem(f"{path}:{number}", f"'{line}' is not 'image mask'", cure))

@@ -6,10 +6,12 @@ its files look like masks; a file in a folder of images is a mask if its name en
 
 from __future__ import annotations
 
+import os
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from PIL import Image
@@ -19,19 +21,31 @@ from autoseg.data.source import files_below, read_lines
 from autoseg.errors import InputError, Problem
 
 _OF_MASKS = r"masks?|labels?|labelled|annot|annots?|annotations?|gt|ground[_ -]?truth|segmentations?|seg|trimaps?"
-_OF_MASKS += r"|segmentationclass(?:aug|raw)?|labelcol|indexlabel|targets?|semantic"
-_OF_IMAGES = r"images?|imgs?|jpegimages|photos?|pictures?|inputs?|rgb|sat|raw|original"
+_OF_MASKS += r"|segmentationclass(?:aug|raw)?|labelcol|indexlabel|targets?|semantic|gtfine|gtcoarse"
+_OF_IMAGES = r"images?|imgs?|jpegimages|photos?|pictures?|inputs?|rgb|sat|raw|original|leftimg8bit"
 _MASK_FOLDER = re.compile(
     rf"^(?:{_OF_MASKS})$|[_\- .](?:{_OF_MASKS})$|^(?:{_OF_MASKS})[_\- .]|(?<=[a-z])(?:annot|masks?|labels?)$"
 )
-_MASK_FILE = re.compile(r"[_\-. ](?:masks?|labels?|l|gt|seg|segmentation|p|matte|annotation|labelids|m)$")
-_IMAGE_FILE = re.compile(r"[_\-. ](?:image|img|sat|leftimg8bit|rgb|photo|orig|original)$")
+# Pictures of what is no class; they are masks, and taken for want of others alone.
+_LESS = re.compile(
+    r"instances?|panoptic|depths?|superpixels?|edges?|contours?|overlays?|segmentationobject|colou?r(?:s|ed|maps?)?"
+)
+_NO_IMAGES = re.compile(r"instances?|panoptic|superpixels?|overlays?|segmentationobject")
+_MASK_FILE = re.compile(
+    r"[_\-. ](?:masks?|labels?|l|gt|seg|segmentation|p|matte|annotation|labelids|m)$"
+    r"|^(?:masks?|labels?|gt|seg|segmentation|annotation)[_\-. ]+(?=.)"
+)
+_IMAGE_FILE = re.compile(
+    r"[_\-. ](?:image|img|sat|leftimg8bit|rgb|photo|orig|original)$|^(?:image|img|photo|original)[_\-. ]+(?=.)"
+)
 _WORDS = re.compile(rf"(?:^|[_\- .])(?:{_OF_MASKS}|{_OF_IMAGES})(?=$|[_\- .])|(?<=[a-z])(?:annot|masks?|labels?)$")
+_BETWEEN = re.compile(r"[_\-. ]+")
 _SPLITS = {
     **dict.fromkeys(("train", "training", "trn", "tr"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
     **dict.fromkeys(("test", "testing", "tst", "eval"), "test"),
 }
+_SPLIT_WORDS = {"train", "training", "val", "valid", "validation", "test", "testing"}  # within a folder's name
 _PLACES_OF_LISTS = ("", "ImageSets/Segmentation", "splits", "lists", "split")
 _LOOKS = 3  # files of a folder that are looked at to tell what it holds
 _FEW_COLOURS = 64
@@ -44,6 +58,8 @@ class Pairs:
     by_split: dict[str, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
     problems: list[Problem] = field(default_factory=list)
     mask_folders: set[str] = field(default_factory=set)
+    split_by: str = ""
+    """The lists that say the splits; empty: folders do, or nothing."""
 
     @property
     def count(self) -> int:
@@ -62,25 +78,23 @@ def find_pairs(root: Path) -> Pairs:
     masks: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for folder, files in folders.items():
         whole = _is_mask_folder(root, folder, files, alone=len(folders) == 1)
+        partners = Counter(map(_canonical, files))
         for name in files:
-            is_mask = whole or bool(_MASK_FILE.search(Path(name).stem.lower()) and _has_partner(name, files))
+            of_mask = _MASK_FILE.search(Path(name).stem.lower())
+            is_mask = whole or bool(of_mask and partners[_canonical(name)] > 1)
             (masks if is_mask else images)[_key(folder)].append(name)
     lonely: list[str] = []
     for key, here in images.items():
-        unmatched, left = _pair(found, here, masks.get(key, []), _split_of(key))
+        unmatched, left = _pair(found, _named(here), _named(masks.get(key, [])))
         lonely += unmatched
         masks[key] = left
     rest = [name for left in masks.values() for name in left]
-    if lonely and rest:  # folders whose names do not fit together, such as 701_StillsRaw and LabeledApproved
-        by_split: dict[str, list[str]] = defaultdict(list)
-        for name in lonely:
-            by_split[_split_of(_key(str(Path(name).parent)))].append(name)
-        lonely = []
-        for split, names in by_split.items():
-            unmatched, rest = _pair(found, names, rest, split)
-            lonely += unmatched
+    # Folders whose names do not fit together, such as 701_StillsRaw and LabeledApproved; then files whose names do not.
+    for naming in (_named, _bare):
+        lonely, rest = _pair(found, naming(lonely), naming(rest))
+    paired = {name: mask for pairs in found.by_split.values() for image, mask in pairs for name in _names(image, mask)}
     found.problems += [_alone(root, name, "image", "mask") for name in lonely]
-    found.problems += [_alone(root, name, "mask", "image") for name in rest]
+    found.problems += [_left_over(root, name, paired.get(_canonical(name))) for name in rest]
     _apply_lists(root, found)
     return found
 
@@ -90,7 +104,9 @@ def _is_mask_folder(root: Path, folder: str, files: list[str], alone: bool) -> b
     named = [part for part in parts if part not in _SPLITS]
     if (named and _MASK_FOLDER.search(named[-1])) or any(re.fullmatch(_OF_MASKS, part) for part in named):
         return True
-    if alone or any(re.fullmatch(_OF_IMAGES, part) for part in named) or len(named) < len(parts):
+    if named and any(_NO_IMAGES.fullmatch(word) for word in _BETWEEN.split(named[-1])):
+        return True
+    if alone or not named or any(re.fullmatch(_OF_IMAGES, part) for part in named):
         return False
     return all(_looks_like_mask(root / name) for name in files[:_LOOKS])
 
@@ -106,16 +122,43 @@ def _looks_like_mask(path: Path) -> bool:
         return False
 
 
-def _has_partner(name: str, files: Iterable[str]) -> bool:
-    """Whether a file in the same folder has the name without the word for a mask."""
-    stem = _canonical(name)
-    return any(_canonical(other) == stem and other != name for other in files)
-
-
 def _canonical(name: str) -> str:
-    """Return a file's name without its ending and without a word for a mask or an image at its end."""
+    """Return a file's name without its ending and without a word for a mask or an image at its end or beginning.
+
+    >>> _canonical("a/7_mask.png"), _canonical("a/7.jpg.png"), _canonical("a/mask_7.png"), _canonical("a/7.jpg")
+    ('7', '7', '7', '7')
+    """
     stem = Path(name).stem.lower()
+    if Path(stem).suffix in IMAGES:
+        stem = Path(stem).stem
     return _IMAGE_FILE.sub("", _MASK_FILE.sub("", stem))
+
+
+def _named(names: Iterable[str]) -> dict[str, str]:
+    return {name: _canonical(name) for name in names}
+
+
+def _bare(names: Iterable[str]) -> dict[str, str]:
+    """Return the names of files without the words that all files of their folder begin or end with.
+
+    >>> _bare(["a/scan_1_left.jpg", "a/scan_2_left.jpg"])
+    {'a/scan_1_left.jpg': '1', 'a/scan_2_left.jpg': '2'}
+    """
+    folders: dict[Path, dict[str, list[str]]] = defaultdict(dict)
+    for name in names:
+        folders[Path(name).parent][name] = _BETWEEN.split(_canonical(name))
+    bare: dict[str, str] = {}
+    for files in folders.values():
+        fewest = min(map(len, files.values()))
+        begin = _alike_words(files.values(), range(fewest - 1)) if len(files) > 1 else 0
+        end = _alike_words(files.values(), range(-1, begin - fewest, -1)) if len(files) > 1 else 0
+        bare |= {name: "_".join(words[begin : len(words) - end]) for name, words in files.items()}
+    return bare
+
+
+def _alike_words(names: Collection[list[str]], places: Iterable[int]) -> int:
+    """Return at how many places, one after the other, all names have the same word."""
+    return sum(1 for _ in takewhile(lambda place: len({words[place] for words in names}) == 1, places))
 
 
 def _key(folder: str) -> tuple[str, ...]:
@@ -128,8 +171,16 @@ def _key(folder: str) -> tuple[str, ...]:
     return tuple(part for part in plain if part)
 
 
-def _split_of(key: tuple[str, ...]) -> str:
-    return next((_SPLITS[part] for part in reversed(key) if part in _SPLITS), "all")
+def _split_of(name: str) -> str:
+    """Return the split that a file's folders name, in a word at least.
+
+    >>> _split_of("data/val/a.png"), _split_of("ISIC-2017_Training_Data/a.png"), _split_of("a.png")
+    ('val', 'train', 'all')
+    """
+    key = _key(str(Path(name).parent))
+    words = {word for part in key for word in _BETWEEN.split(part)} & _SPLIT_WORDS
+    among = {_SPLITS[word] for word in words}
+    return next((_SPLITS[part] for part in reversed(key) if part in _SPLITS), among.pop() if len(among) == 1 else "all")
 
 
 def _alone(root: Path, name: str, what: str, other: str) -> Problem:
@@ -137,20 +188,51 @@ def _alone(root: Path, name: str, what: str, other: str) -> Problem:
     return Problem(str(root / name), f"the {what} has no {other}", cure, "warning")
 
 
-def _pair(found: Pairs, images: list[str], masks: list[str], split: str) -> tuple[list[str], list[str]]:
-    """Add the pairs of equal names, or of names that differ by a word for a mask; return what has no partner."""
-    exact = {Path(name).stem: name for name in masks}
-    loose = {_canonical(name): name for name in masks}
-    lonely, used = [], set()
-    for name in images:
-        mask = exact.get(Path(name).stem) or loose.get(_canonical(name))
-        if mask is None:
-            lonely.append(name)
-            continue
-        used.add(mask)
-        found.by_split[split].append((name, mask))
-        found.mask_folders.add(str(Path(mask).parent))
-    return lonely, [name for name in masks if name not in used]
+def _left_over(root: Path, mask: str, taken: str | None) -> Problem:
+    if taken is None:
+        return _alone(root, mask, "mask", "image")
+    cure = "this one is left out; remove the other, if this one should be used"
+    return Problem(str(root / mask), f"its image has another mask, {taken}", cure, "warning")
+
+
+def _names(image: str, mask: str) -> set[str]:
+    return {_canonical(image), _canonical(mask)}
+
+
+def _pair(found: Pairs, images: Mapping[str, str], masks: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Add the pairs of images and masks, files with what is compared of their names; return what has no partner.
+
+    Of several masks an image gets the one most like it; a mask that is as much like images elsewhere is of none.
+    """
+    alike: dict[str, list[str]] = defaultdict(list)
+    for mask, text in masks.items():
+        alike[text].append(mask)
+    wanted: dict[str, dict[str, tuple[int, bool, int]]] = defaultdict(dict)
+    for image, text in images.items():
+        if text in alike:
+            likeness = {mask: _likeness(image, mask) for mask in sorted(alike[text])}
+            mask = max(likeness, key=likeness.__getitem__)
+            wanted[mask][image] = likeness[mask]
+    used: dict[str, str] = {}
+    for mask, likeness in wanted.items():
+        best = [image for image in likeness if likeness[image] == max(likeness.values())]
+        if len({str(Path(image).with_suffix("")) for image in best}) == 1:
+            used |= dict.fromkeys(best, mask)
+    for image in images:
+        if image in used:
+            found.by_split[_split_of(image)].append((image, used[image]))
+            found.mask_folders.add(str(Path(used[image]).parent))
+    taken = set(used.values())
+    return [image for image in images if image not in used], [mask for mask in masks if mask not in taken]
+
+
+def _likeness(image: str, mask: str) -> tuple[int, bool, int]:
+    """Return how much a mask of an image's name looks like its own: holds classes, has the same name, lies near."""
+    of_image, of_mask = (
+        set(_BETWEEN.split(str(Path(name).parent).lower().replace("/", " "))) for name in (image, mask)
+    )
+    less = sum(_LESS.fullmatch(word) is not None for word in of_mask)
+    return -less, Path(image).stem == Path(mask).stem, len(of_image & of_mask)
 
 
 def _apply_lists(root: Path, found: Pairs) -> None:
@@ -158,25 +240,45 @@ def _apply_lists(root: Path, found: Pairs) -> None:
     if set(found.by_split) != {"all"}:
         return
     for place in _PLACES_OF_LISTS:
-        lists = {split: root / place / f"{split}.txt" for split in ("train", "val", "test")}
-        there = {split: path for split, path in lists.items() if path.is_file()}
-        if "train" in there:
+        there = {
+            split: root / place / f"{name}.txt"
+            for split, names in (("train", ("train",)), ("val", ("val", "valid")), ("test", ("test",)))
+            for name in names
+            if (root / place / f"{name}.txt").is_file()
+        }
+        if there.keys() & {"train", "val"}:
             _split_by(found, {split: read_lines(path) for split, path in there.items()})
+            found.split_by = " and ".join(os.path.relpath(path, root) for path in there.values())
             return
 
 
 def _split_by(found: Pairs, listed: Mapping[str, list[str]]) -> None:
-    split_of = {}
-    for split, lines in listed.items():
-        for line in lines:
-            name = re.split(r"[\s,;]+", line)[0]
-            split_of[Path(name).stem if Path(name).suffix.lower() in IMAGES else Path(name).name] = split
+    """Move the pairs into the splits of the lists; without a list for training, the others are to train with."""
     pairs = found.by_split.pop("all")
+    stems = Counter(Path(image).stem for image, _ in pairs)
+    lines: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
+    for split, there in listed.items():
+        for line in there:
+            path = next((path for path in _paths(line) if path.name in stems), None)
+            if path is not None:
+                lines[path.name].append((path.parts, split))
+    rest: str | None = "train" if "train" not in listed else None
     for image, mask in pairs:
-        if (stem := Path(image).stem) in split_of:
-            found.by_split[split_of[stem]].append((image, mask))
+        parts = Path(image).with_suffix("").parts
+        # Where images in several folders have one name, a line says the folder too.
+        one = stems[parts[-1]] == 1
+        named = next((split for end, split in lines[parts[-1]] if one or parts[-len(end) :] == end), rest)
+        if named is not None:
+            found.by_split[named].append((image, mask))
     if not found.by_split.get("train"):
         raise InputError("no image is named in train.txt", cure="write the images' names, one a line, or remove it")
+
+
+def _paths(line: str) -> Iterator[Path]:
+    """Yield what a line of a list may name, without the ending of an image."""
+    for text in (line, *re.split(r"[\t,;]+", line)[:1], *line.split()[:1]):
+        path = Path(text.strip())
+        yield path.with_suffix("") if path.suffix.lower() in IMAGES else path
 
 
 def with_val(pairs: Pairs, share: float = 0.25) -> tuple[dict[str, list[tuple[str, str]]], str]:
@@ -185,7 +287,10 @@ def with_val(pairs: Pairs, share: float = 0.25) -> tuple[dict[str, list[tuple[st
     val = sorted(pairs.by_split.get("val", []))
     test = sorted(pairs.by_split.get("test", []))
     if val and train:
-        return {"train": train, "val": val}, "the folders' own train and val" + ("; test is not used" if test else "")
+        said = f"as {pairs.split_by} say{'s' * (' and ' not in pairs.split_by)}"
+        if not pairs.split_by:
+            said = "the folders' own train and val" + ("; test is not used" if test else "")
+        return {"train": train, "val": val}, said
     if test and train:
         return {"train": train, "val": test}, "there is no val: test is used for it"
     every = sorted([*train, *val, *test])

@@ -301,8 +301,8 @@ def _from_black_and_white(grey: Array) -> Array:
     between = float(((grey > 64) & (grey < 192)).mean())
     if between > GREY:
         raise Unreadable(
-            f"{100 * between:.0f} % of the mask's pixels are grey, neither black nor white",
-            "leave out `binary`, and give a class list with the masks' values or colours",
+            f"{100 * between:.1f} % of the mask's pixels are grey, neither black nor white",
+            "save smoothed masks as pure black and white; if grey is a class, name its value or colour in a class list",
         )
     return (grey > 127).astype(np.uint8)
 

@@ -11,6 +11,9 @@ from pathlib import Path
 from autoseg.data.model import VOID, ClassInfo, Encoding, MaskValues, is_plain_path
 from autoseg.errors import InputError, Problem
 
+ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".7z", ".rar")
+"""Endings of archives, which are to be unpacked first."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -71,7 +74,8 @@ def directory(path: str | Path, what: str) -> Path:
     path = Path(path).expanduser()
     if not os.path.isdir(path):  # Path.is_dir raises an error for a name that is too long
         found = "this is a file, not a folder" if os.path.exists(path) else "the folder does not exist"
-        raise InputError(found, where=path, cure=f"give the folder that holds {what}")
+        unpack = "unpack it, and " * (path.suffix.lower() in ARCHIVES and os.path.isfile(path))
+        raise InputError(found, where=path, cure=f"{unpack}give the folder that holds {what}")
     if (shown := printable(path.resolve())) != str(path.resolve()):
         raise InputError("the folder's name is not UTF-8", where=shown, cure="rename it")
     return path

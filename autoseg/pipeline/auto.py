@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import socket
 import statistics
@@ -29,6 +30,7 @@ from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions
 from autoseg.pipeline.auto_text import FURTHER, RIVALS, Choices, config_text
 from autoseg.pipeline.budget import Study, plan
+from autoseg.pipeline.config import Pipeline
 from autoseg.pipeline.expansion import load_pipeline
 from autoseg.pipeline.probing import few_images, measure
 from autoseg.training.measures import Asked, Measured, chosen_rate
@@ -42,6 +44,7 @@ CONFIG = Path("auto.yaml")
 PROBE = Path("auto/probe.json")
 _PROBED = Path("auto/probe")  # a few images, prepared to be measured with
 
+METRIC = "mIoU"  # if none is given
 SEEDS = (0, 1, 2)
 HOLD_OUT = 0.25
 
@@ -49,6 +52,9 @@ _FURTHER_FROM = 0.5  # hours, from which there are more rivals
 _CHOICE_FROM = 0.2  # hours, below which the smallest crop is taken unmeasured
 _STEPS, _RANGE_STEPS = 3, 80
 _MOBILE = {"decoder_pyramid_channels": 64, "decoder_segmentation_channels": 32}
+_GIVE_LIST = (
+    "mend the masks, or put a list of the classes of all values beside the images: classes.txt, one a line, from 0 on"
+)
 _HUB = ("huggingface.co", 443)
 
 
@@ -57,7 +63,7 @@ class Wishes:
     """What a person asks for; None: chosen here."""
 
     root: str
-    metrics: list[str]
+    metrics: list[str]  # none: chosen here
     hours: float
     network: str | None = None
     weights: str | None = None
@@ -71,7 +77,7 @@ def metrics_of(text: str) -> list[str]:
     >>> metrics_of("bf1+miou")
     ['BF1', 'mIoU']
     """
-    names = [formula.get(name.strip()).name for name in text.split("+")]
+    names = [formula.get(name.strip()).name for name in re.split("[+,]", text)]
     if len(set(names)) < len(names):
         raise InputError(f"found '{text}'", where="--metric", expected="each metric once")
     return names
@@ -81,6 +87,9 @@ def write_config(wishes: Wishes, began: float) -> None:
     """Find, check, measure and plan, and write `auto.yaml` into this folder; `began`: when the hours began."""
     if wishes.network is not None:
         check_network(wishes.network)
+    if wishes.weights not in (None, "none", "imagenet") and not os.path.isfile(wishes.weights):
+        raise InputError("no such file", where=f"--weights {wishes.weights}", cure="give a file, imagenet or none")
+    shutil.rmtree(_PROBED, ignore_errors=True)  # of a start that was killed: images may have changed
     found = discover(wishes.root, "auto", cores())
     for name, text in found.files.items():
         with atomic(name) as file:
@@ -95,15 +104,17 @@ def write_config(wishes: Wishes, began: float) -> None:
     def seconds_left() -> float:
         return 3600 * wishes.hours - (time.monotonic() - began)
 
-    crop = crops[0]
-    if len(crops) > 1 and wishes.hours >= _CHOICE_FROM:
-        # A crop is chosen by rough numbers: other losses take as long as cross entropy.
-        first = measure(_asked(chosen, source, crop, ["ce", *chosen.stand_ins], 0), _PROBED, chosen.places)
-        crop = plan(_study(chosen, source, first, crop, checked), crops, seconds_left()).crop
-    losses = dict.fromkeys([*chosen.rivals, *chosen.stand_ins, " + ".join(chosen.stand_ins)])
-    probed = measure(_asked(chosen, source, crop, list(losses), _RANGE_STEPS), _PROBED, chosen.places)
+    try:
+        crop = crops[0]
+        if len(crops) > 1 and wishes.hours >= _CHOICE_FROM:
+            # A crop is chosen by rough numbers: other losses take as long as cross entropy.
+            first = measure(_asked(chosen, source, crop, ["ce", *chosen.stand_ins], 0), _PROBED, chosen.places)
+            crop = plan(_study(chosen, source, first, crop, checked), crops, seconds_left()).crop
+        losses = dict.fromkeys([*chosen.rivals, *chosen.stand_ins, " + ".join(chosen.stand_ins)])
+        probed = measure(_asked(chosen, source, crop, list(losses), _RANGE_STEPS), _PROBED, chosen.places)
+    finally:
+        shutil.rmtree(_PROBED, ignore_errors=True)
     probed.save(PROBE)
-    shutil.rmtree(_PROBED, ignore_errors=True)
     chosen = replace(chosen, training={**chosen.training, "lr": chosen_rate(probed.rates, probed.losses)})
     study, left = _study(chosen, source, probed, crop, checked), seconds_left()
     size = plan(study, [crop], left)
@@ -112,6 +123,31 @@ def write_config(wishes: Wishes, began: float) -> None:
         file.write(config_text(chosen, size, (left / 60, study.seconds(size) / 60)))
     load_pipeline(read_settings(part), str(CONFIG))
     os.replace(part, CONFIG)
+
+
+def unlike(pipeline: Pipeline, wishes: Wishes) -> list[str]:
+    """Return what is asked for now and is not what a config does; images of another folder are refused."""
+    roots = {Path(data.options["root"]) for data in pipeline.datasets.values() if "root" in data.options}
+    if roots and not any(root.resolve() == Path(wishes.root).resolve() for root in roots):
+        raise InputError(
+            f"this is the study of {' and '.join(sorted(map(str, roots)))}",
+            where=CONFIG.absolute(),
+            expected=f"that of {wishes.root}",
+            cure="give another folder with `--out`",
+        )
+    metrics = [pipeline.search(name).metric for name in pipeline.searches]
+    networks = {proxy.network for proxy in pipeline.proxies.values()}
+    weights = {proxy.weights for proxy in pipeline.proxies.values()}
+    found = []
+    if wishes.metrics and set(wishes.metrics) != set(metrics):
+        found.append(f"--metric {'+'.join(wishes.metrics)} (it is {'+'.join(metrics)})")
+    if wishes.network and wishes.network not in networks:
+        found.append(f"--network {wishes.network} (it is {', '.join(sorted(networks))})")
+    if wishes.weights and (None if wishes.weights == "none" else wishes.weights) not in weights:
+        found.append(f"--weights {wishes.weights} (it is {', '.join(sorted(map(str, weights)))})")
+    if wishes.device not in ("auto", pipeline.device):
+        found.append(f"--device {wishes.device} (it is {pipeline.device})")
+    return found
 
 
 def cores() -> int:
@@ -128,6 +164,8 @@ def places(device: str) -> int:
 def _checked(wishes: Wishes, found: Discovered) -> Source:
     """Read every file once; say in one screen what was found and what is wrong with it, and refuse what is."""
     source = kind_of(found.kind).model_validate(found.options).find(Path())
+    if not found.listed:
+        source = replace(source, cure_of_values=lambda strange: _GIVE_LIST)
     problems = [_left_out(problem) for problem in (*found.problems, *check(source, cores()))]
     refuse(wishes.root, problems)
     for said in found.said:
@@ -156,7 +194,7 @@ def _choices(wishes: Wishes, found: Discovered, source: Source) -> Choices:
         Conventions().on_data(background).model_dump(include={"tolerance", "boundary_radius", "drop_background"})
     )
     return Choices(
-        metrics=wishes.metrics,
+        metrics=wishes.metrics or [METRIC],
         rivals={**RIVALS, **(FURTHER if wishes.hours >= _FURTHER_FROM else {})},
         kind=found.kind,
         options={**found.options, "leave_out_copies": True},
@@ -186,8 +224,6 @@ def _network(wishes: Wishes, device: str) -> tuple[str, dict[str, Any], str | No
     network = wishes.network or ("smp:FPN/resnet50" if device == "cuda" else "smp:FPN/mobilenet_v2")
     options: dict[str, Any] = _MOBILE if wishes.network is None and device == "cpu" else {}
     weights = None if wishes.weights == "none" else wishes.weights or _fetched(network)
-    if weights not in (None, "imagenet") and not os.path.isfile(weights):
-        raise InputError("no such file", where=f"--weights {weights}", cure="give a file, imagenet or none")
     if wishes.network is None and weights is None:
         network, options = ("deeplabv3plus-r18", {}) if device == "cuda" else ("small", {})
         logger.info("no ImageNet weights are at hand: %s starts from nothing (--weights FILE gives some).", network)

@@ -112,7 +112,7 @@ def plan(study: Study, crops: Sequence[int], seconds: float) -> Size:
     need = study.seconds(least)
     if need > OVER * seconds:
         raise InputError(
-            f"{seconds / 60:.0f} minutes are left for the study, and the smallest takes {need / 60:.0f} here",
+            f"{max(seconds, 0) / 60:.0f} minutes are left for the study, and the smallest takes {need / 60:.0f} here",
             where="--hours",
             cure=f"give {1.1 * need / 3600 + 0.01:.2f} or more, more `--jobs`, or a smaller `--network`",
         )

@@ -52,6 +52,9 @@ def measure(asked: Asked, place: Path, at_once: int) -> Measured:
     for process, words in zip(started, said, strict=True):
         if process.returncode:
             reason = words.strip().splitlines()[-1] if words.strip() else f"exit code {process.returncode}"
+            own = f"{InputError.__module__}.{InputError.__qualname__}: "
+            if reason.startswith(own):
+                raise InputError(reason.removeprefix(own).removesuffix("."))
             raise InputError(f"a few steps could not be trained ({reason})", where=f"network {asked.task.network}")
     found = [Measured.load(out) for out in outs]
     means = {key: statistics.fmean(getattr(one, key) for one in found) for key in ("start", "image")}

@@ -35,9 +35,13 @@ class Work:
     folder: Path
     pattern: str
     seconds: float
+    end: Path | None = None
+    """A file that is made when there is no more to do, with fewer than counted: answers of a search may be equal."""
 
     def done(self) -> int:
         """Return how many are there."""
+        if self.end is not None and self.end.exists():
+            return self.count
         return min(sum(1 for _ in self.folder.rglob(self.pattern)), self.count) if self.folder.is_dir() else 0
 
 
@@ -51,7 +55,8 @@ def work(pipeline: Pipeline, seconds: Mapping[str, float]) -> list[Work]:
         trials = search.total_steps * search.settings.trials_per_step
         count, place = trials + search.most_rescored, Path(layout.search(name))
         each = step * training.iterations * (trials + search.rescored_trainings) / count
-        found.append(Work(f"search for {search.metric}", count, place, "trial-*.json", each))
+        end = Path(layout.surrogate(name))
+        found.append(Work(f"search for {search.metric}", count, place, "trial-*.json", each, end))
     for name, tuning in pipeline.tunings.items():
         each = step * pipeline.tuning_training(name).iterations
         found.append(Work(f"tuning of {tuning.loss}", tuning.trials, Path(layout.tuning(name)), "trial-*.json", each))

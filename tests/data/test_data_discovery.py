@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def mask(path: Path, values: list, **options) -> None:
 def found(root: Path, monkeypatch) -> tuple[Discovered, Source]:
     """Discover a folder, write the files that it needs, and open it as the pipeline would."""
     out = root.parent / "out"
-    out.mkdir()
+    out.mkdir(exist_ok=True)
     monkeypatch.chdir(out)
     one = discover(root, "auto")
     for name, text in one.files.items():
@@ -58,6 +59,16 @@ LAYOUTS = {
     "CamVid's first": ("701_StillsRaw_full/{}.png", "LabeledApproved_full/{}_L.png"),
     "with train": ("train/images/{}.jpg", "train/labels/{}.png"),
     "deep": ("data/imgs/train/{}.jpg", "data/annotations/train/{}.png"),
+    "the image's ending kept": ("images/{}.jpg", "masks/{}.jpg.png"),
+    "prefix": ("{}.jpg", "mask_{}.png"),
+    "two prefixes": ("images/image_{}.jpg", "masks/mask-{}.png"),
+    "commas": ("images/{}, a; b.jpg", "masks/{}, a; b.png"),
+    "unknown words below a split": ("training/images/{}_tr.png", "training/1st_manual/{}_manual1.png"),
+    "words that are nowhere known": ("images/{}_scanner.jpg", "gt/{}_by_hand.png"),
+    "Cityscapes' folders with labels of others": (
+        "leftImg8bit/train/a/{}_leftImg8bit.png",
+        "gtFine/train/a/{}_gtFine_labellevel3Ids.png",
+    ),
 }
 
 
@@ -201,3 +212,234 @@ def test_a_folder_that_holds_no_pairs_is_refused_in_a_sentence(what, tmp_path):
         discover(place, "auto")
     assert str(place) in error.value.where
     assert "\n" not in str(error.value)
+
+
+def test_equal_names_in_several_folders_belong_to_the_nearest_mask_and_never_to_another_s(tmp_path, monkeypatch):
+    for k in range(COUNT):
+        for part in ("a", "b"):
+            image(tmp_path / f"set/{part}/scan/{k}.png")
+            mask(tmp_path / f"set/{part}/hand/{k}.png", [0, 1])
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert len(source.samples) == 2 * COUNT
+    for sample in source.samples:
+        assert sample.mask == sample.image.replace("scan", "hand")
+    for k in range(COUNT):
+        (tmp_path / f"set/b/hand/{k}.png").unlink()
+        image(tmp_path / f"set/c/scan/{k}.png")
+    one = discover(tmp_path / "set", "auto")
+    assert {problem.what for problem in one.problems} == {"the image has no mask"}
+    assert len(one.problems) == 2 * COUNT
+
+
+def test_of_several_masks_of_an_image_the_one_with_classes_is_taken_and_the_others_are_said(tmp_path, monkeypatch):
+    for k in range(COUNT):
+        split = "validation" if k % 4 == 0 else "training"
+        image(tmp_path / f"set/{split}/images/{k}.jpg")
+        mask(tmp_path / f"set/{split}/v1/labels/{k}.png", [0, 1, 2])
+        mask(tmp_path / f"set/{split}/v1/instances/{k}.png", range(40))
+        mask(tmp_path / f"set/{split}/v1/panoptic/{k}.png", COLOURS)
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert {Path(sample.mask).parts[-2] for sample in source.samples} == {"labels"}
+    (line,) = summary(one.problems).splitlines()
+    assert f"{2 * COUNT} of: its image has another mask" in line
+
+
+def test_splits_are_words_of_folders_names_too(tmp_path, monkeypatch):
+    for k in range(COUNT):
+        for split in ("Training", "Validation"):
+            image(tmp_path / f"set/ISIC-2017_{split}_Data/ISIC_{k}.jpg")
+            mask(tmp_path / f"set/ISIC-2017_{split}_Part1_GroundTruth/ISIC_{k}_segmentation.png", [0, 255])
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert "own train and val" in one.said[0]
+    for sample in source.samples:
+        assert ("Training" if sample.split == "train" else "Validation") in sample.image
+        assert sample.mask.split("_")[1] == sample.image.split("_")[1]
+
+
+def test_a_list_of_validation_images_alone_leaves_the_others_to_train_with(tmp_path, monkeypatch):
+    for k in range(COUNT):
+        for part in ("a", "b b"):
+            image(tmp_path / f"set/{part}/images/{k}.jpg")
+            mask(tmp_path / f"set/{part}/labels/{k}_P.png", [0, 1])
+    (tmp_path / "set/valid.txt").write_text("a/images/3.jpg\nb b/images/4.jpg\n")
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert [s.image for s in source.samples if s.split == "val"] == ["data/a/images/3.jpg", "data/b b/images/4.jpg"]
+    assert len(source.samples) == 2 * COUNT
+    assert one.said[0].endswith("as valid.txt says")
+
+
+def test_voc_s_layout_is_voc_by_the_names_of_its_images_alone_and_needs_no_sbd(tmp_path, monkeypatch):
+    for where, name in (("own", "scan-{}"), ("voc", "2007_{:06}")):
+        root = tmp_path / where / "set"
+        for k in range(COUNT):
+            image(root / f"JPEGImages/{name.format(k)}.jpg")
+            mask(root / f"SegmentationClass/{name.format(k)}.png", [0, 1, 2])
+        lists = root / "ImageSets/Segmentation"
+        lists.mkdir(parents=True)
+        (lists / "train.txt").write_text("".join(f"{name.format(k)}\n" for k in range(8)))
+        (lists / "val.txt").write_text("".join(f"{name.format(k)}\n" for k in range(8, COUNT)))
+    one, source = found(tmp_path / "own/set", monkeypatch)
+    assert (one.kind, len(source.classes)) == ("folder", 3)
+    assert "ImageSets/Segmentation" in one.said[0]
+    one, source = found(tmp_path / "voc/set", monkeypatch)
+    assert (one.kind, one.options["sbd"], len(source.classes)) == ("voc", "none", 21)
+    assert [sample.split for sample in source.samples].count("val") == 4
+
+
+OTHER_FORMS = {
+    "annotations/instances_train2017.json": "COCO",
+    "images/0.json": "JSON",
+    "labels/0.txt": "YOLO",
+    "annotations/0.xml": "XML",
+    "masks/0.npy": "array",
+    "masks.zip": "archive",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FORMS)
+def test_annotations_in_another_form_are_named_with_what_to_do(name, tmp_path):
+    for k in range(COUNT):
+        image(tmp_path / f"set/images/{k}.jpg")
+        path = tmp_path / "set" / name.replace("0", str(k))
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("0 0.1 0.1 0.5 0.5")
+    with pytest.raises(InputError) as error:
+        discover(tmp_path / "set", "auto")
+    assert OTHER_FORMS[name] in error.value.what
+    assert error.value.cure
+    assert "\n" not in str(error.value)
+
+
+def test_an_archive_for_a_folder_is_to_be_unpacked(tmp_path):
+    (tmp_path / "set.zip").write_bytes(b"PK")
+    with pytest.raises(InputError) as error:
+        discover(tmp_path / "set.zip", "auto")
+    assert "unpack" in error.value.cure
+
+
+def test_many_images_beside_their_masks_are_paired_in_a_moment(tmp_path):
+    from autoseg.data.layouts import find_pairs
+
+    for k in range(3000):
+        (tmp_path / f"{k}.jpg").touch()
+        (tmp_path / f"{k}_mask.png").touch()
+    began = time.process_time()
+    assert find_pairs(tmp_path).count == 3000
+    assert time.process_time() - began < 2
+
+
+def folder_of(root: Path, masks: list[tuple], classes: str = "", name: str = "classes.txt", **options) -> Path:
+    """Write images, masks of bands of these values in turn, and a class list."""
+    for k in range(COUNT):
+        image(root / f"images/{k}.jpg")
+        mask(root / f"masks/{k}.png", list(masks[k % len(masks)]), **options)
+    if classes:
+        (root / name).write_text(classes)
+    return root
+
+
+def remarks_of(source: Source) -> str:
+    return summary(check(source))
+
+
+@pytest.mark.parametrize("classes", ["background\nlesion\n", "lesion\n"])
+def test_a_list_of_two_names_or_the_object_s_alone_names_black_and_white_masks(classes, tmp_path, monkeypatch):
+    folder_of(tmp_path / "set", [(0, 255)], classes)
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert one.options["binary"]
+    assert names(source) == ["background", "lesion"]
+    assert not errors(check(source))
+
+
+def test_a_list_with_colours_also_names_masks_of_class_numbers(tmp_path, monkeypatch):
+    table = "name,r,g,b\nbackground,0,0,0\nroof,128,0,0\nvoid,9,9,9\ntree,0,128,64\n"
+    folder_of(tmp_path / "set", [(0, 1, 3), (0, 1, 2)], table, "class_dict.csv")
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert names(source) == ["background", "roof", "tree"]
+    assert not errors(check(source))
+
+
+def test_a_list_without_the_background_is_cured_by_a_line_for_it(tmp_path, monkeypatch):
+    folder_of(tmp_path / "set", [(0, 1, 2)], "cat\ndog\n", "names.txt")
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert "or a line `background` at the beginning, if 0 is that" in remarks_of(source)
+    assert "names.txt" in remarks_of(source)
+
+
+def test_a_list_of_files_is_no_class_list_and_labelme_s_ignore_is_no_class(tmp_path, monkeypatch):
+    folder_of(tmp_path / "a/set", [(0, 1, 2)], "0.png\n1.png\n", "labels.txt")
+    _, source = found(tmp_path / "a/set", monkeypatch)
+    assert names(source) == ["background", "class-1", "class-2"]
+    folder_of(tmp_path / "b/set", [(0, 1, 2)], "__ignore__\n_background_\ncat\ndog\n", "labels.txt")
+    one, source = found(tmp_path / "b/set", monkeypatch)
+    assert names(source) == ["_background_", "cat", "dog"]
+    assert one.has_background
+    folder_of(tmp_path / "c/set", [(0, 1, 2)], "Pixel Value, Class\n0, background\n1, cat\n2, dog\n", "_classes.csv")
+    _, source = found(tmp_path / "c/set", monkeypatch)
+    assert names(source) == ["background", "cat", "dog"]
+
+
+COLOUR, GREY, NUMBERS = COLOURS, [(v, v, v) for v in (0, 1, 2, 255)], (0, 1, 2)
+
+
+def test_few_masks_of_another_kind_are_problems_and_make_no_classes(tmp_path, monkeypatch):
+    folder_of(tmp_path / "a/set", [*[NUMBERS] * (COUNT - 2), COLOUR, GREY])
+    _, source = found(tmp_path / "a/set", monkeypatch)
+    assert names(source) == ["background", "class-1", "class-2"]
+    assert sum("not one class number a pixel" in problem.what for problem in check(source)) == 2
+    folder_of(tmp_path / "b/set", [*[COLOUR] * (COUNT - 1), NUMBERS])
+    _, source = found(tmp_path / "b/set", monkeypatch)
+    assert names(source) == ["background", "colour-008040", "colour-800000"]
+    assert sum("colours that no class has" in problem.what for problem in check(source)) == 1
+    folder_of(tmp_path / "c/set", [COLOUR, NUMBERS])
+    with pytest.raises(InputError, match="6 masks hold colours, and 6 class numbers"):
+        discover(tmp_path / "c/set", "auto")
+
+
+def test_a_value_far_from_all_others_in_a_mask_is_a_problem_and_no_class(tmp_path, monkeypatch):
+    for k in range(3 * COUNT):
+        image(tmp_path / f"set/images/{k}.jpg")
+        mask(tmp_path / f"set/masks/{k}.png", [0, 1, 77] if k == 5 else [0, 1, 2, 255])
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert names(source) == ["background", "class-1", "class-2"]
+    assert "the mask holds the values 77" in remarks_of(source)
+
+
+def test_class_numbers_in_three_equal_channels_keep_their_void(tmp_path, monkeypatch):
+    folder_of(tmp_path / "a/set", [GREY])
+    _, source = found(tmp_path / "a/set", monkeypatch)
+    assert names(source) == ["background", "class-1", "class-2"]
+    assert not errors(check(source))
+    folder_of(tmp_path / "b/set", [(0, 128), (0, 255), (0, 128, 255)])
+    _, source = found(tmp_path / "b/set", monkeypatch)
+    assert names(source) == ["background", "colour-808080", "colour-ffffff"]
+    assert not errors(check(source))
+    folder_of(tmp_path / "c/set", [[*COLOURS, (224, 224, 192)]])
+    one, source = found(tmp_path / "c/set", monkeypatch)
+    assert names(source) == ["background", "colour-008040", "colour-800000"]
+    assert "void" in one.said[1]
+
+
+def test_masks_that_say_nothing_are_refused_in_a_sentence_that_says_why(tmp_path):
+    folder_of(tmp_path / "white", [(255,)])
+    with pytest.raises(InputError, match="all masks are white"):
+        discover(tmp_path / "white", "auto")
+    folder_of(tmp_path / "alpha", [[(0, 0, 0, 0), (0, 0, 0, 255)]])
+    with pytest.raises(InputError, match="alpha channel"):
+        discover(tmp_path / "alpha", "auto")
+    for k in range(COUNT):
+        image(tmp_path / f"minus/images/{k}.png")
+        (tmp_path / "minus/masks").mkdir(exist_ok=True)
+        Image.fromarray(np.repeat(np.arange(-1, 3, dtype=np.int32), 500).reshape(40, 50)).save(
+            tmp_path / f"minus/masks/{k}.tif"
+        )
+    with pytest.raises(InputError, match=r"masks hold values from -1 to 2.*255"):
+        discover(tmp_path / "minus", "auto")
+
+
+def test_files_that_cannot_be_used_are_not_also_called_missing(tmp_path, monkeypatch):
+    folder_of(tmp_path / "set", [NUMBERS])
+    for path in (tmp_path / "set/images").iterdir():
+        path.write_bytes(b"no image")
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert len(remarks_of(source).splitlines()) == 1
