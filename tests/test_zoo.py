@@ -24,7 +24,7 @@ def _own(tmp_path, monkeypatch):
 
 
 def an_entry(**changes):
-    surrogate = Surrogate.make("NSD", [0.3] * 12, conventions={"tolerance": 2})
+    surrogate = Surrogate.make("NSD", [0.3] * 12, conventions={"tolerance": 2}, source="best of two")
     evidence = {
         "data": "ours",
         "network": "small",
@@ -116,7 +116,7 @@ def test_names_that_differ_in_case_are_one_name(tmp_path):
         zoo.add(tmp_path / "two.json")
     zoo.add(tmp_path / "two.json", replace=True)
     assert [path.name for path in (tmp_path / "zoo").iterdir()] == ["nsd-LIVER.json"]
-    assert zoo.from_zoo("NSD-LIVER").source == "zoo entry 'nsd-LIVER'"
+    assert zoo.from_zoo("NSD-LIVER").metric == "NSD"
 
 
 def test_an_own_entry_comes_before_one_of_the_package_in_any_case(tmp_path):
@@ -144,6 +144,7 @@ def test_the_list_says_what_makes_an_entry_again_and_that_it_does_not_beat_cross
     zoo.add(tmp_path / "mine.json")
     part = describe().split("zoo:mine  for NSD")[1].split("\n\n")[0]
     assert 'config: {"metric": "NSD"}' in part
+    assert "answer: best of two" in part
     assert "note: it was not shown to beat cross entropy on NSD on ours" in part
     assert "note" not in describe().split("zoo:mDice  for")[1].split("\n\n")[0]
 

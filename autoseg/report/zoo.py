@@ -26,6 +26,8 @@ def _entry(entry: zoo.Entry) -> str:
         where = entry.searched
         lines.append(f"  searched: {where.data}; {where.network}; {where.trials} trials; again: {where.command}")
         lines.append(f"  config: {json.dumps(where.config)}")
+    if entry.loss.source:
+        lines.append(f"  answer: {entry.loss.source}")
     if not entry.evidence:
         lines.append("  scores: nothing was measured")
     for found in entry.evidence:
