@@ -57,6 +57,17 @@ def test_an_entry_is_added_found_in_any_case_and_used_everywhere(tmp_path, capsy
     assert loss_content("zoo:mine") != before  # a fingerprint follows the content, not the name
 
 
+def test_the_conventions_of_an_entry_can_be_other_than_those_it_was_searched_with(tmp_path):
+    an_entry().save(tmp_path / "mine.json")
+    zoo.add(tmp_path / "mine.json")
+    millimetres = {"surface_tolerance": 1.5, "spacing": (3.0, 0.8)}
+    for loss in (SurrogateLoss.load("zoo:mine", **millimetres), build_loss("zoo:mine", **millimetres)):
+        assert (loss.conventions.distance, loss.conventions.spacing) == (1.5, (3.0, 0.8))
+        assert loss.conventions.tolerance == 2
+    with refused(what="surface_tolerence"):
+        SurrogateLoss.load("zoo:mine", surface_tolerence=1.5)
+
+
 def test_a_bare_surrogate_is_added_and_says_that_nothing_was_measured(tmp_path):
     Surrogate.make("clDice").save(tmp_path / "surrogate.json")
     zoo.add(tmp_path / "surrogate.json")
