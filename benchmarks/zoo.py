@@ -43,7 +43,12 @@ CACHE = Path(__file__).parent / ".cache" / "zoo"
 METRICS = ("mDice", "mMCC", "BoundaryIoU", "NSD", "clDice")
 SEEDS = (1, 2, 3)  # the searches have 0
 RIVALS = ("ce", "dice", "naive", "published:mIoU")
-BEGIN = {"mDice": "published:mIoU", "mMCC": "published:mIoU"}  # they have the same operators
+# Where a search begins, if not at curves g(p) = p. The first three have the operators of mIoU, AND and OR; those of NSD
+# are "matched" and "missed", and what a curve of OR does on pixels of other classes is what one of "missed" does.
+BEGIN: dict[str, str | list[float]] = {
+    **dict.fromkeys(("mDice", "mMCC", "BoundaryIoU"), "published:mIoU"),
+    "NSD": list(published("mIoU").theta or ()),
+}
 # The possible answers are trained as long as the losses that are measured, before one of them is taken.
 SEARCH: dict[str, Any] = {"preset": "recommended", "steps": 4, "trials_per_step": 8, "rescore": 1}
 

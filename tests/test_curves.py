@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import mpmath
 import numpy as np
 import pytest
@@ -228,3 +231,25 @@ def test_bad_parameters_are_named(call, where, what):
         call()
     assert error.value.where == where
     assert what in error.value.what
+
+
+def test_one_more_family_is_one_more_class():
+    code = """
+from autoseg.losses import curves
+
+class Stairs(curves.Linear):
+    usual_pieces = 7
+
+curves.FAMILIES["stairs"] = Stairs()
+
+from autoseg.losses.surrogate import Surrogate
+from autoseg.search.settings import Search
+from autoseg.search.space import search_space, surrogate
+
+search = Search(metric="NSD", family="stairs")
+space = search_space(search)
+made = surrogate(search, space.initial)
+print(len(space.names), made.pieces, Surrogate.read(made.content(), "here") == made)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["14", "7", "True"]

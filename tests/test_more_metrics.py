@@ -237,6 +237,54 @@ def test_a_surrogate_is_finite_on_every_finite_batch(metric, maps, seed, scale):
     assert logits.grad[(target == 255).unsqueeze(1).expand_as(logits)].abs().sum() == 0
 
 
+@given(st.sampled_from(SHAPES), label_maps(), conventions, st.integers(0, 2**32 - 1))
+def test_shapes_on_a_cpu_are_those_of_the_formula(metric, maps, chosen, seed):
+    _, target, classes = maps
+    rng = np.random.default_rng(seed)
+    theta = rng.uniform(0.2, 0.8, len(Surrogate.make(metric).theta))
+    if chosen["spacing"] is not None and len(chosen["spacing"]) != target.ndim - 1:
+        chosen = {**chosen, "spacing": None}
+    loss = SurrogateLoss(metric, theta, ignore_index=255, **chosen)
+    y = formula.one_hot(target, classes)
+    found = []
+    for on_a_cpu in (True, False):
+        logits = torch.tensor(np.random.default_rng(seed).standard_normal(y.shape), requires_grad=True)
+        value = loss._loss_of_maps(logits, y, y.sum(1, keepdim=True), on_a_cpu)
+        value.backward()
+        found.append((value.item(), logits.grad))
+    assert found[0][0] == pytest.approx(found[1][0], abs=1e-9)
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("metric", SHAPES)
+def test_images_of_shapes_are_computed_a_few_at_a_time(metric, monkeypatch):
+    rng = np.random.default_rng(1)
+    logits, target = random_batch(rng, 3, 5, 9, 8, 0.1, 2.0)
+    whole = SurrogateLoss(metric)(logits, target)
+    monkeypatch.setattr("autoseg.losses.formula_loss.CHUNK", 2 * 3 * 9 * 8)
+    assert SurrogateLoss(metric)(logits, target).item() == pytest.approx(whole.item(), abs=1e-12)
+
+
+def test_formulas_of_shapes_of_ones_own_see_all_classes():
+    own = Formula(  # every class sees the first one's rim
+        "mine",
+        sums=lambda y_hat, y, ops: {
+            "both": ops.AND("AND", ops.rim(y_hat, 1), y + ops.rim(y, 1)[:, :1]),
+            "rim": ops.rim(y, 1),
+        },
+        per_class=lambda s: ratio(s["both"], s["both"] + s["rim"]),
+        operations=more.ShapeOps,
+        drops_background=True,
+    )
+    formula.register(own, replace=True)
+    loss = SurrogateLoss("mine")
+    target = torch.tensor(np.random.default_rng(0).integers(0, 3, (2, 6, 7)))  # class 3 is absent
+    y = formula.one_hot(target, 4)
+    logits = torch.randn(2, 4, 6, 7, dtype=torch.float64)
+    slow = loss._loss_of_maps(logits, y, y.sum(1, keepdim=True), False)
+    assert loss(logits, target).item() == pytest.approx(slow.item(), abs=1e-9)
+
+
 @pytest.mark.parametrize("family", ["bezier", "linear"])
 @pytest.mark.parametrize("metric", MORE)
 def test_gradcheck_in_float64(metric, family):

@@ -24,7 +24,7 @@ def _own(tmp_path, monkeypatch):
 
 
 def an_entry(**changes):
-    surrogate = Surrogate.make("NSD", [0.3] * 12, conventions={"tolerance": 2})
+    surrogate = Surrogate.make("NSD", [0.3] * 12, conventions={"tolerance": 2}, source="best of two")
     evidence = {
         "data": "ours",
         "network": "small",
@@ -55,6 +55,17 @@ def test_an_entry_is_added_found_in_any_case_and_used_everywhere(tmp_path, capsy
     an_entry(surrogate=Surrogate.make("NSD").content()).save(tmp_path / "other.json")
     zoo.add(tmp_path / "other.json", replace=True)
     assert loss_content("zoo:mine") != before  # a fingerprint follows the content, not the name
+
+
+def test_the_conventions_of_an_entry_can_be_other_than_those_it_was_searched_with(tmp_path):
+    an_entry().save(tmp_path / "mine.json")
+    zoo.add(tmp_path / "mine.json")
+    millimetres = {"surface_tolerance": 1.5, "spacing": (3.0, 0.8)}
+    for loss in (SurrogateLoss.load("zoo:mine", **millimetres), build_loss("zoo:mine", **millimetres)):
+        assert (loss.conventions.distance, loss.conventions.spacing) == (1.5, (3.0, 0.8))
+        assert loss.conventions.tolerance == 2
+    with refused(what="surface_tolerence"):
+        SurrogateLoss.load("zoo:mine", surface_tolerence=1.5)
 
 
 def test_a_bare_surrogate_is_added_and_says_that_nothing_was_measured(tmp_path):
@@ -106,6 +117,47 @@ def test_a_bad_entry_is_refused(changes, what, tmp_path):
     with refused(what="key 'schema' is None"):
         (tmp_path / "none.json").write_text("[]")
         zoo.add(tmp_path / "none.json")
+
+
+def test_names_that_differ_in_case_are_one_name(tmp_path):
+    an_entry(name="NSD-liver").save(tmp_path / "one.json")
+    an_entry(name="nsd-LIVER", evidence=[]).save(tmp_path / "two.json")
+    zoo.add(tmp_path / "one.json")
+    with refused(what="'NSD-liver' is there already", where=str(tmp_path / "zoo" / "NSD-liver.json")):
+        zoo.add(tmp_path / "two.json")
+    zoo.add(tmp_path / "two.json", replace=True)
+    assert [path.name for path in (tmp_path / "zoo").iterdir()] == ["nsd-LIVER.json"]
+    assert zoo.from_zoo("NSD-LIVER").metric == "NSD"
+
+
+def test_an_own_entry_comes_before_one_of_the_package_in_any_case(tmp_path):
+    an_entry(name="MDICE").save(tmp_path / "mine.json")
+    zoo.add(tmp_path / "mine.json")
+    assert zoo.from_zoo("mDice").metric == "NSD"
+    an_entry(name="miou").save(tmp_path / "mine.json")
+    zoo.add(tmp_path / "mine.json")
+    with pytest.raises(zoo.InputError) as answer:
+        zoo.from_zoo("x")
+    assert str(answer.value).lower().split("one of")[1].count("miou") == 2  # and mIoU-paper
+
+
+def test_a_bad_name_or_folder_is_answered_in_words(tmp_path, monkeypatch, capsys):
+    an_entry().save(tmp_path / "mine.json")
+    with refused(what="found 'a/b'", expected="letters, digits"):
+        zoo.add(tmp_path / "mine.json", "a/b")
+    monkeypatch.setenv(zoo.VARIABLE, str(tmp_path / "mine.json"))
+    assert main(["loss", "add", str(tmp_path / "mine.json")]) == 2
+    assert "choose another folder with AUTOSEG_ZOO" in capsys.readouterr().err
+
+
+def test_the_list_says_what_makes_an_entry_again_and_that_it_does_not_beat_cross_entropy(tmp_path):
+    an_entry().save(tmp_path / "mine.json")
+    zoo.add(tmp_path / "mine.json")
+    part = describe().split("zoo:mine  for NSD")[1].split("\n\n")[0]
+    assert 'config: {"metric": "NSD"}' in part
+    assert "answer: best of two" in part
+    assert "note: it was not shown to beat cross entropy on NSD on ours" in part
+    assert "note" not in describe().split("zoo:mDice  for")[1].split("\n\n")[0]
 
 
 def test_what_comes_with_the_package_is_readable_and_was_measured_with_three_seeds():

@@ -52,8 +52,7 @@ def run(args: argparse.Namespace) -> None:
     if args.what == "add":
         from autoseg.losses.zoo import add
 
-        with writing(args.file):
-            print(add(args.file, args.name, replace=args.replace))
+        print(add(args.file, args.name, replace=args.replace))
         return
     terms = find_surrogates(args.loss)
     suffix = Path(args.out).suffix.lower() if args.out else ""

@@ -1,9 +1,10 @@
 """Train one run: a network with a loss on a data set. The same command continues after any stop.
 
 A loss is ce, wce, dpce, ssim, dice, dice-squared, lovasz, jml, dml, focal, tversky, boundary, naive:METRIC,
-published:NAME, the path of a surrogate.json, or a sum such as "published:mIoU + 0.5 * published:BIoU". For several
-GPUs give --processes, or start it with torchrun: batch statistics, the sums of surrogates and the mean of cross entropy
-are then taken over the whole batch. On SIGTERM and SIGUSR1 it writes a checkpoint and ends with exit code 75.
+published:NAME, zoo:NAME (see `autoseg loss list`), the path of a surrogate.json, or a sum such as
+"published:mIoU + 0.5 * published:BIoU". For several GPUs give --processes, or start it with torchrun: batch statistics,
+the sums of surrogates and the mean of cross entropy are then taken over the whole batch. On SIGTERM and SIGUSR1 it
+writes a checkpoint and ends with exit code 75.
 """
 
 from __future__ import annotations

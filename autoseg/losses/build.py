@@ -146,7 +146,7 @@ def build_loss(
         mode, class_weights: see `autoseg.losses.batch.Loss`.
         sync: normalise over the batches of all ranks in distributed training.
         check_labels: check the labels of every batch on a GPU too, see `autoseg.losses.batch.Loss`.
-        changes: of the conventions of "naive:" and "published:", such as tolerance=2 or spacing=(2, 1), see
+        changes: of the conventions of "naive:", "published:" and "zoo:", such as tolerance=2 or spacing=(2, 1), see
             `autoseg.metrics.conventions.Conventions`. A surrogate.json has its own. "dpce" and "boundary" take the
             spacing.
 
@@ -170,7 +170,7 @@ def build_loss(
         own = surrogate.conventions
         if term.kind == "naive":
             own = formula.get(surrogate.metric).loss_conventions(conventions, **changes)
-        elif term.kind == "published":
+        elif term.kind in ("published", "zoo"):
             own = own.replace(**changes)
         surrogate = surrogate.model_copy(update={"conventions": own})
         terms.append((term.weight, loss_of(surrogate, has_background=has_background, **common)))

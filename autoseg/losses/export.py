@@ -99,7 +99,7 @@ def _shape_functions() -> list[Any]:
     from autoseg.metrics import shapes  # not at the top: it imports torch
 
     return [
-        *(shapes.pixels_wide, shapes.ball, shapes._offsets, shapes._bordered, shapes.rim),
+        *(shapes.pixels_wide, shapes.ball, shapes._offsets, shapes.bordered, shapes.rim),
         *(shapes.surface, shapes.near, shapes.skeleton, shapes._filled, shapes._kept, shapes._least, shapes._moved),
     ]
 

@@ -1,12 +1,14 @@
 """Losses made of formulas: `FormulaLoss` is 1 - a formula's score, with a curve in each operator.
 
 A formula that has a linear form (`autoseg.losses.basis`), and BF1, run on the kernels of `autoseg.losses.kernels`. Any
-other runs as it is written, with autograd. All give the same numbers. Logits that are not finite give a loss of NaN, so
+other runs as it is written, with autograd; those of shapes, on a CPU, with quicker operations. All give the same
+numbers. Logits that are not finite give a loss of NaN, so
 that a training that diverged is noticed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -22,7 +24,9 @@ from autoseg.losses.kernels.boundary import BoundaryKernel
 from autoseg.losses.kernels.device import eager_on_cpu
 from autoseg.losses.kernels.device_boundary import CURVES, BoundaryStats
 from autoseg.losses.kernels.device_region import RegionStats
+from autoseg.losses.kernels.planes import CHUNK
 from autoseg.losses.kernels.region import RegionKernel
+from autoseg.losses.kernels.shapes import FastShapeOps
 from autoseg.losses.kernels.sigmoid import SigmoidKernel
 from autoseg.losses.kernels.tables import ROW, Shaped, table
 from autoseg.losses.labels import Labels
@@ -30,6 +34,7 @@ from autoseg.metrics import formula as formulas
 from autoseg.metrics.conventions import Conventions, reach
 from autoseg.metrics.counts import IgnoreIndex, label_map
 from autoseg.metrics.formula import Formula
+from autoseg.metrics.more import ShapeOps
 from autoseg.metrics.targets import NO_VOID, stripped
 
 T = TypeVar("T")
@@ -153,9 +158,38 @@ class FormulaLoss(Loss):
         if not eager:
             rows = zip(shaped, self.curve_tables, strict=True)
             shaped = {name: functools.partial(_shaped, row) for name, row in rows}
-        sums = self.formula.sum_maps(logits.softmax(1), y, valid, self.conventions, self._pairs(shaped))
+        p, pairs = logits.softmax(1), self._pairs(shaped)
+        if eager and self.formula.operations is ShapeOps:
+            sums = self._sums_of_shapes(p, y, valid, pairs)
+        else:
+            sums = self.formula.sum_maps(p, y, valid, self.conventions, pairs)
         present = sums["target"] if "target" in sums else y.flatten(2).sum((0, 2))
         return self._loss(sums, torch.stack([*sums.values(), present]).double())
+
+    def _sums_of_shapes(self, p: Tensor, y: Tensor, valid: Tensor, pairs: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Return the sums of a formula of shapes on a CPU, a few images at a time: they stay in its cache."""
+        fast = dataclasses.replace(self.formula, operations=FastShapeOps)
+        classes = self._of_interest(y) if self.formula.built_in else None
+        if classes is not None:
+            p, y = p[:, classes], y[:, classes]
+        few = max(CHUNK // max(p.shape[1:].numel(), 1), 1)
+        parts = zip(p.split(few), y.split(few), valid.split(few), strict=True)
+        each = [fast.sum_maps(a, b, c, self.conventions, pairs) for a, b, c in parts]
+        sums = {name: torch.stack([part[name] for part in each]).sum(0) for name in each[0]}
+        if classes is None:
+            return sums
+        return {name: x.new_zeros(classes.shape).masked_scatter(classes, x) for name, x in sums.items()}
+
+    def _of_interest(self, y: Tensor) -> Tensor:
+        """Return which classes count in the loss of a formula that sees each class by itself; at least one."""
+        counted = torch.ones(y.shape[1], dtype=torch.bool)
+        if self.conventions.absent == "skip" and ranks(self.sync, self.group) == 1:
+            counted = y.flatten(2).any(2).any(0)
+        if self.formula.drops_background and self.conventions.drop_background:
+            counted[0] = False
+        if not counted.any():
+            counted[-1] = True
+        return counted
 
     def of_soft(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the loss of a target of probabilities by the formula as it is written."""

@@ -131,7 +131,7 @@ def check_loss(spec: str, searches: Collection[str] | None = None) -> None:
 
 
 def one_surrogate(spec: str) -> Surrogate:
-    """Return the surrogate that "published:NAME", "naive:METRIC" or the path of a surrogate.json names.
+    """Return the surrogate that "published:NAME", "zoo:NAME", "naive:METRIC" or the path of a surrogate.json names.
 
     >>> one_surrogate("naive:mIoU").control_points
     []

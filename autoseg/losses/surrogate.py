@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field
 
@@ -13,10 +13,15 @@ from autoseg.errors import InputError, located, unknown
 from autoseg.files import Document, parse
 from autoseg.losses.am_lfs import FAMILY as AM_LFS
 from autoseg.losses.am_lfs import LAYOUT, ProbabilitySpace, probability_layout
-from autoseg.losses.curves import CurveSpace, as_numbers
+from autoseg.losses.curves import FAMILIES, CurveSpace, as_numbers
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions
 from autoseg.metrics.formula import CurveLayout
+
+if TYPE_CHECKING:
+    FamilyName = str
+else:
+    FamilyName = Literal[(*FAMILIES, AM_LFS)]  # one more family is one more class in `autoseg.losses.curves`
 
 
 class Surrogate(Document):
@@ -34,7 +39,7 @@ class Surrogate(Document):
     SCHEMA: ClassVar[str] = "autoseg/surrogate/1"
 
     metric: str
-    family: Literal["bezier", "linear", "spline", "am-lfs"]
+    family: FamilyName
     layout: str
     pieces: int = Field(ge=1)
     monotone: bool = True
@@ -84,7 +89,7 @@ class Surrogate(Document):
         assert space.pieces is not None
         return cls(
             metric=found.name,
-            family=space.family,  # type: ignore[arg-type]
+            family=space.family,
             layout=name,
             pieces=space.pieces,
             monotone=space.monotone,

@@ -142,14 +142,17 @@ class SurrogateLoss(FormulaLoss):
         class_weights: Sequence[float] | None = None,
         sync: bool = False,
         check_labels: bool = False,
+        **changes: Any,
     ) -> SurrogateLoss:
         """Return the loss that a `surrogate.json` describes, or one of the zoo by its name, "zoo:mDice".
 
-        `has_background` is said of the data it is used on.
+        `has_background` is said of the data it is used on. `changes` are conventions other than the file's, such as
+        `surface_tolerance` and `spacing`.
         """
         zoo, colon, name = str(path).partition(":")
+        found = from_zoo(name) if colon and zoo.lower() == "zoo" else Surrogate.load(path)
         return cls(
-            from_zoo(name) if colon and zoo.lower() == "zoo" else Surrogate.load(path),
+            found.model_copy(update={"conventions": found.conventions.replace(**changes)}),
             ignore_index=ignore_index,
             has_background=has_background,
             mode=mode,

@@ -8,6 +8,7 @@ published surrogates answer to their names.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict, Field, FiniteFloat, field_validator
 
 from autoseg.errors import InputError, unknown
-from autoseg.files import Document, Part, read_json
+from autoseg.files import Document, Part, in_words, read_json
 from autoseg.losses.published import PUBLISHED, published
 from autoseg.losses.surrogate import Surrogate
 
@@ -57,10 +58,19 @@ class Entry(Document):
     SCHEMA: ClassVar[str] = "autoseg/zoo-entry/1"
     model_config = ConfigDict(strict=True)
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    name: str
     surrogate: dict[str, Any] = Field(description="the content of its surrogate.json")
     searched: Searched | None = Field(default=None, description="null: not known")
     evidence: list[Evidence] = Field(default=[], description="[]: nothing was measured")
+
+    @field_validator("name")
+    @classmethod
+    def _plain(cls, name: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+            raise InputError(
+                f"found '{name}'", expected="letters, digits, '.', '_' and '-', at most 100, such as NSD-liver"
+            )
+        return name
 
     @property
     def loss(self) -> Surrogate:
@@ -81,13 +91,16 @@ def own_folder() -> Path:
 
 
 def entries() -> dict[str, Entry]:
-    """Return all entries of files by name: the group's own, then those that come with the package."""
+    """Return all entries of files by name: the group's own, then those that come with the package.
+
+    Names that differ in the case of letters are one name.
+    """
     found: dict[str, Entry] = {}
     for folder in (own_folder(), SHIPPED):
         for path in sorted(folder.glob("*.json")):
             entry = Entry.load(path)
-            found.setdefault(entry.name, entry)
-    return found
+            found.setdefault(entry.name.lower(), entry)
+    return {entry.name: entry for entry in found.values()}
 
 
 def measured(name: str) -> list[Evidence]:
@@ -109,7 +122,8 @@ def from_zoo(name: str) -> Surrogate:
         return entry.loss.model_copy(update={"source": entry.loss.source or f"zoo entry '{match}'"})
     if str(name).lower() in {one.lower() for one in PUBLISHED}:
         return published(name)
-    raise unknown("loss of the zoo", str(name), [*known, *PUBLISHED])
+    others = [one for one in PUBLISHED if one.lower() not in {own.lower() for own in known}]
+    raise unknown("loss of the zoo", str(name), [*known, *others])
 
 
 def add(file: str | os.PathLike[str], name: str | None = None, *, replace: bool = False) -> Path:
@@ -125,9 +139,20 @@ def add(file: str | os.PathLike[str], name: str | None = None, *, replace: bool 
     else:
         expected = f"'{Entry.SCHEMA}' or '{Surrogate.SCHEMA}'"
         raise InputError(f"key 'schema' is {schema!r}", where=file, expected=expected)
-    path = own_folder() / f"{entry.name}.json"
-    if path.exists() and not replace:
-        raise InputError(f"'{entry.name}' is there already", where=path, cure="give --replace, or another --name")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    entry.save(path)
+    folder = own_folder()
+    path = folder / f"{entry.name}.json"
+    before = [old for old in folder.glob("*.json") if old.stem.lower() == entry.name.lower()]
+    if before and not replace:
+        raise InputError(
+            f"'{before[0].stem}' is there already", where=before[0], cure="give --replace, or another --name"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        entry.save(path)
+        for old in before:
+            if not old.samefile(path):  # where files have no case, it is the same one
+                old.unlink()
+    except (OSError, InputError) as error:
+        told = in_words(error, folder) if isinstance(error, OSError) else error
+        raise InputError(told.what, where=told.where, cure=f"choose another folder with {VARIABLE}") from error
     return path

@@ -57,7 +57,7 @@ def _offsets(distance: float, spacing: Sequence[float], sizes: Sequence[int]) ->
             yield (step, *rest)
 
 
-def _bordered(shape: Sequence[int], first: int) -> list[int]:
+def bordered(shape: Sequence[int], first: int) -> list[int]:
     """Return the axes along which the image has a border: all, but for the depth of a volume that is one slice."""
     axes = list(range(first, len(shape)))
     return axes[1:] if len(axes) == 3 and shape[first] == 1 else axes
@@ -69,7 +69,7 @@ def _bordered(shape: Sequence[int], first: int) -> list[int]:
 def rim(x: Tensor, width: int, valid: Tensor | None = None) -> Tensor:
     """Return x - the minimum of x over a square of radius `width`, with zeros outside the image."""
     low = x = _filled(x, valid)
-    for axis in _bordered(x.shape, 2):
+    for axis in bordered(x.shape, 2):
         low = _least(low, axis, width, outside=0.0)
     return _kept(x - low, valid)
 
@@ -77,7 +77,7 @@ def rim(x: Tensor, width: int, valid: Tensor | None = None) -> Tensor:
 def surface(x: Tensor, valid: Tensor | None = None) -> Tensor:
     """Return x - the minimum of x over each pixel and its neighbours along the axes, with zeros outside the image."""
     low = x = _filled(x, valid)
-    for axis in _bordered(x.shape, 2):
+    for axis in bordered(x.shape, 2):
         low = torch.minimum(low, _least(x, axis, 1, outside=0.0))
     return _kept(x - low, valid)
 
@@ -220,7 +220,7 @@ def _label_rim(labels: Tensor, num_classes: int, void: Tensor, width: int) -> Te
         low, high = _running(torch.minimum, low, axis, width), _running(torch.maximum, high, axis, width)
     # Void alone in the window: low is C, high 0. A pixel of a class has at least its own label there.
     found = low != high
-    for axis in _bordered(labels.shape, 1):
+    for axis in bordered(labels.shape, 1):
         reach = min(width, labels.shape[axis])
         found.narrow(axis, 0, reach).fill_(True)
         found.narrow(axis, labels.shape[axis] - reach, reach).fill_(True)
@@ -239,7 +239,7 @@ def _label_surface(labels: Tensor, num_classes: int, void: Tensor) -> Tensor:
             step = (ends[0] != ends[1]) & ~(gone[0] | gone[1])
             found.narrow(axis, 0, size - 1).logical_or_(step)
             found.narrow(axis, 1, size - 1).logical_or_(step)
-    for axis in _bordered(labels.shape, 1):
+    for axis in bordered(labels.shape, 1):
         found.narrow(axis, 0, 1).fill_(True)
         found.narrow(axis, labels.shape[axis] - 1, 1).fill_(True)
     return found & differs(labels, num_classes) & ~void

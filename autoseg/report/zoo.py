@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 
 from autoseg.losses import zoo
@@ -24,11 +25,23 @@ def _entry(entry: zoo.Entry) -> str:
     else:
         where = entry.searched
         lines.append(f"  searched: {where.data}; {where.network}; {where.trials} trials; again: {where.command}")
+        lines.append(f"  config: {json.dumps(where.config)}")
+    if entry.loss.source:
+        lines.append(f"  answer: {entry.loss.source}")
     if not entry.evidence:
         lines.append("  scores: nothing was measured")
     for found in entry.evidence:
         lines += _measured(found)
+        if not _beats_ce(found):
+            lines.append(f"    note: it was not shown to beat cross entropy on {found.metric} on {found.data}")
     return "\n".join(lines)
+
+
+def _beats_ce(found: zoo.Evidence) -> bool:
+    """Return whether a loss is better than cross entropy for sure, as far as seeds can tell."""
+    ours, theirs = ({int(k): v for k, v in found.scores.get(loss, {}).items()} for loss in ("this", "ce"))
+    gain = paired(ours, theirs)
+    return gain is not None and gain.verdict == "better"
 
 
 def _measured(found: zoo.Evidence) -> list[str]:

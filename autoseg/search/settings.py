@@ -12,7 +12,7 @@ from autoseg.errors import InputError, located, unknown
 from autoseg.files import Part, parse, read_settings
 from autoseg.losses.curves import CurveSpace
 from autoseg.losses.names import parse_loss
-from autoseg.losses.surrogate import curve_space
+from autoseg.losses.surrogate import FamilyName, curve_space
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions, LossConventions
 from autoseg.metrics.formula import CurveLayout
@@ -31,7 +31,7 @@ class Search(Part):
     metric: str = Field(
         description="the target metric: gAcc mAcc mIoU FWIoU BIoU BF1, another of docs/losses.md, or a registered one"
     )
-    family: Literal["bezier", "linear", "spline", "am-lfs"] = Field(
+    family: FamilyName = Field(
         default="bezier",
         description="the family of curves; am-lfs: no curves in the metric, but cross entropy of a probability that "
         "passes a piecewise linear function",
