@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
 import pytest
+from optuna.distributions import BaseDistribution, FloatDistribution
 from scipy.optimize import approx_fprime
 
 from autoseg.errors import InputError
@@ -149,7 +151,7 @@ def test_equal_scores_leave_the_mean_where_it_is() -> None:
     assert found.score == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize("factor", [1e-9, 1e9, 1e200])
+@pytest.mark.parametrize("factor", [1e-200, 1e-30, 1e-9, 1e9, 1e200])
 def test_the_unit_of_the_scores_does_not_matter(factor: float) -> None:
     thetas, scores = trials()
     plain = model_answer(thetas, scores, STEPS, middle(), 0.2)
@@ -218,6 +220,24 @@ def test_the_optuna_sampler_and_the_files_answer_alike() -> None:
     study = optuna.create_study(direction="maximize", sampler=plain)
     study.optimize(lambda t: t.suggest_float(space.names[0], 0, 1) + 0 * len(_rest(t, space.names)), n_trials=16)
     assert plain.answer(study) == plain.best_mean(study).mean
+
+
+def test_an_answer_fits_the_last_step_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    space: dict[str, BaseDistribution] = {name: FloatDistribution(0, 1) for name in "xy"}
+    sampler = PPO2Sampler.preset("recommended", space, trials_per_step=8, steps=2)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(lambda t: -((t.suggest_float("x", 0, 1) - 0.7) ** 2) - t.suggest_float("y", 0, 1) ** 2, n_trials=16)
+    fits: list[int] = []
+
+    def counted(*told: Any) -> Any:
+        fits.append(len(told[-1]))
+        return guided.guided_policy(*told)
+
+    monkeypatch.setattr("autoseg.search.sampler.guided_policy", counted)
+    kept = study.user_attrs
+    assert sampler.answer(study) == sampler.answer(study)
+    assert fits == [16, 16]  # once for each call; the second step is full and has no successor yet
+    assert study.user_attrs == kept
 
 
 def _rest(trial: optuna.Trial, names: tuple[str, ...]) -> list[float]:

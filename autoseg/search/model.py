@@ -228,14 +228,15 @@ def fit(
     points, found = np.asarray(thetas, float), np.asarray(scores, float)
     if not (np.isfinite(points).all() and np.isfinite(found).all()):
         raise InputError("a theta or a score is not finite", where="model", cure="leave failed trials out")
-    if (largest := np.abs(found).max()) > 1e100:  # squares would overflow
+    largest = float(np.abs(found).max())
+    if largest > 1e100 or 0 < largest < 1e-100:  # squares would overflow, or vanish
         doubts = None if doubts is None else np.asarray(doubts) / largest
         model = fit(points, found / largest, centre, sigma, doubts=doubts, other=other)
         return replace(model, level=model.level * largest, scale=model.scale * largest)
     upper, middle = np.quantile(found, [0.9, 0.5])
     found = np.maximum(found, middle - FLOOR * (upper - middle))
     level, scale = float(found.mean()), float(found.std())
-    if scale <= 1e-12 * max(1.0, abs(level)):
+    if scale <= 1e-12 * largest:
         scale = 1.0  # all scores are the same
     mean = np.asarray(centre, float)
     unit, start = sigma * np.sqrt(points.shape[1]), np.concatenate([PRIOR, np.zeros(points.shape[1])])

@@ -405,9 +405,14 @@ class PPO2Sampler(BaseSampler):
         The paper also lets mu_(T+1) compete, which takes one more step of M trials. With `pick="last"` the answer is
         the newest policy instead, whose score is None as long as no step has sampled it.
         """
+        return self._best_mean(study, self._read_steps(study))
+
+    def _read_steps(self, study: Study) -> list[_Step]:
         refuse_several_objectives(study)
         self._agree_on_settings(study)
-        steps = self._steps(study)
+        return self._steps(study)
+
+    def _best_mean(self, study: Study, steps: list[_Step]) -> BestMean:
         finished = steps[:-1]
         ignored = unused(study, self._box, {t.number for step in steps for t in step.members})
         if not finished:
@@ -429,12 +434,13 @@ class PPO2Sampler(BaseSampler):
         With `answer="model"`, as in the preset "recommended", that is the best point near the newest mean by a model of
         all complete trials; otherwise it is `best_mean(study).mean`.
         """
-        best = self.best_mean(study)
+        steps = self._read_steps(study)  # once: where the last step is full, that fits a model
+        best = self._best_mean(study, steps)
         if self.settings.answer != "model":
             return best.mean
         told = [t for t in trials_of(study) if self._counts(t)]
         numbers = [draw_of(t).get("step") or 0 for t in told]
-        newest = answer_of(self.settings, self._steps(study)[-1].policy)
+        newest = answer_of(self.settings, steps[-1].policy)
         bounded = self.settings.family == "truncated"
         found = model_answer(*self._told(study, told), numbers, newest, self.settings.sigma, bounded=bounded)
         return self._box.params(found.theta) if found.trusted else best.mean
