@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import random
 import subprocess
 import sys
@@ -166,6 +167,28 @@ def test_a_function_of_a_prompt_is_not_sent_to_workers():
     """)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "defined in this notebook or prompt" in done.stdout
+
+
+def test_a_script_that_its_workers_would_run_again_says_so_and_trains_nothing_twice(tmp_path):
+    (tmp_path / "their_script.py").write_text(
+        textwrap.dedent("""
+            import functools, autoseg
+            from tests.toy_trainings import train
+
+            search = functools.partial(autoseg.search, train, metric="mIoU", steps=1, trials_per_step=2, progress=False)
+            search(out="one")
+            print("begun")
+            search(out="two", workers=2)
+        """)
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "their_script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout.count("begun") == 1
+    assert "a worker process imports the script" in done.stderr
+    assert done.stderr.splitlines()[-1].count("below `if __name__ == '__main__':`") == 1
 
 
 def test_reprs_are_a_line_or_two():

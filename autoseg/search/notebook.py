@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import multiprocessing
 import os
 import pickle
 import random
@@ -90,6 +91,9 @@ def search(
     >>> len(found.trials), found.trials[0].scores["BF1"], found.surrogate.metric
     (8, 0.5, 'mIoU')
     """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # else it would train beside the search
+        what = "a worker process imports the script, and so begins the search anew"
+        raise InputError(what, where="autoseg.search", cure="call it below `if __name__ == '__main__':`")
     workers, progress = whole_number(workers, "workers", least=1), truth(progress, "progress")
     if out is not None and not isinstance(out, str | os.PathLike):
         raise InputError(f"found {out!r}", where="out", expected="the path of a folder")
