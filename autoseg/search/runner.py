@@ -43,6 +43,9 @@ from autoseg.search.times import write_time
 
 _log = logging.getLogger(__name__)
 
+FITS = 4
+"""The answer takes at most so many times as long as asking for a step: it fits as many models, without `rescore` 2."""
+
 
 class Objective(Protocol):
     """What scores a trial. It is sent to worker processes, so it is small and loads what it needs when called."""
@@ -265,6 +268,7 @@ def run(
         while step < steps:
             step, from_here = step + 1, time.perf_counter()
             proposals = ask(search, history, prior)
+            asking = time.perf_counter() - from_here
             shown.total = steps * len(proposals.trials) + search.most_rescored
             trained = _score_all(files, proposals, history, objective, pool, shown)
             history.append(files.scored(step))
@@ -273,7 +277,7 @@ def run(
                 hours is not None and trained
             ):  # a step that was scored before costs nothing, and says nothing of the time
                 spent = max(time.perf_counter() - from_here, spent)
-                left = 3600 * hours - (time.perf_counter() - began)
+                left = 3600 * hours - (time.perf_counter() - began) - FITS * asking
                 pace = spent / waves(len(proposals.trials), workers)
                 steps = int(min(steps_that_fit(search, step, left, pace, workers), most))
             shown.set_postfix_str(f"step {step}/{steps}, best average {max(s.average for s in history):.4g}")
