@@ -75,6 +75,18 @@ def test_hours_are_a_positive_number(tmp_path: Path) -> None:
     assert error.value.where == "hours"
 
 
+def test_hours_that_timing_a_trial_takes_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    with refused(where="hours", cure="give more hours"):
+        run(tmp_path, OPEN, "tests.toy_objectives:quarter", progress=False, hours=1e-9)
+    assert not list(tmp_path.iterdir())
+
+
+def test_steps_that_the_settings_say_are_not_more_where_there_is_time(tmp_path: Path) -> None:
+    search = OPEN.model_copy(update={"steps": 2, "trials_per_step": 4})
+    run(tmp_path, search, "tests.toy_objectives:near", progress=False, hours=1)
+    assert len(list(tmp_path.glob("step-*"))) == Folder(tmp_path).search().steps == 2
+
+
 # -------------------------------------------------------------------------------------------------------- the pipeline
 
 TIMED = Path("results/tiny/searches/mIoU/timing.json")
@@ -129,14 +141,14 @@ def test_one_command_times_a_trial_says_the_plan_and_searches(tmp_path: Path) ->
     done = snakemake(tmp_path, "searches", *config)
     assert done.returncode == 0, done.stdout
     assert "a trial is timed first" in done.stdout
-    said = done.stdout.index("search 'mIoU': 1 steps of ")
+    said = done.stdout.index("search 'mIoU': 1 step of ")
     assert said < done.stdout.index("rule trials:")
     folder = tmp_path / TIMED.parent
     found = Folder(folder).proposals(1)
     seconds = Timing.load(tmp_path / TIMED).seconds(4)
     wanted = planned(OPEN.model_copy(update={"steps": 1}), 3.6, seconds)
     assert len(found.trials) == wanted.trials_per_step
-    assert f"1 steps of {wanted.trials_per_step} trials" in done.stdout[said:]
+    assert f"1 step of {wanted.trials_per_step} trials" in done.stdout[said:]
     answer = (folder / "surrogate.json").read_bytes()
     again = snakemake(tmp_path, "searches", *config)
     assert "Nothing to be done" in again.stdout, again.stdout

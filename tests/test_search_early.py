@@ -15,7 +15,7 @@ import pytest
 from small_task import arguments, small_task
 
 from autoseg.cli import main
-from autoseg.files import read_json, write_json
+from autoseg.files import parse, read_json, write_json
 from autoseg.search.early import Early, Look, Seen, Watch, looks
 from autoseg.search.folder import Folder
 from autoseg.search.records import Scored, TrialScore
@@ -164,6 +164,19 @@ def test_a_watch_notes_scores_and_says_when_to_end() -> None:
 def test_bad_rules_are_refused(given: object, where: str) -> None:
     with pytest.raises(ValueError, match=where):
         Search(metric="mIoU", early=given)
+
+
+@pytest.mark.parametrize(
+    ("given", "fields"),
+    [
+        ({"at": [0.5, 0.25]}, {"where": "early: at", "what": "[0.5, 0.25]", "expected": "rising order"}),
+        ({"aat": [0.5]}, {"where": "early", "what": "'aat'", "expected": "images"}),
+        (0.5, {"where": "early", "what": "0.5", "expected": "mild"}),
+    ],
+)
+def test_a_bad_rule_is_refused_in_the_words_of_its_key(given: object, fields: dict[str, str]) -> None:
+    with refused(**fields):
+        parse(Search, {"metric": "mIoU", "early": given})
 
 
 def test_trials_are_ended_only_where_the_settings_say_so() -> None:

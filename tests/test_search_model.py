@@ -240,6 +240,22 @@ def test_an_answer_fits_the_last_step_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert study.user_attrs == kept
 
 
+def test_selecting_among_rescored_answers_asks_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = make(preset="recommended", trials_per_step=8, rescore=1)
+    history = play(search, 3)
+    proposals = rescore(search, history)
+    scores = [TrialScore(number=t.number, metric=search.metric, score=0.1 + t.number % 7) for t in proposals.trials]
+    asked: list[int] = []
+
+    def counted(*told: Any, **more: Any) -> Any:
+        asked.append(len(told[1]))
+        return model_answer(*told, **more)
+
+    monkeypatch.setattr("autoseg.search.steps.model_answer", counted)
+    assert selected(search, history, record(proposals, scores)).score is not None
+    assert asked == [24]
+
+
 def _rest(trial: optuna.Trial, names: tuple[str, ...]) -> list[float]:
     return [trial.suggest_float(name, 0, 1) for name in names[1:]]
 

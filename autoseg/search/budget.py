@@ -49,7 +49,8 @@ def described(plan: Search, seconds: float, workers: int = 1) -> str:
     trainings = f"{plan.total_steps * size} trainings of {seconds:.3g} s, {workers} at once"
     answers = f"at most {plan.most_rescored} rescored answers"
     answers += f", each {plan.rescore_length:g} times as long" if plan.rescore and plan.rescore_length > 1 else ""
-    return f"{plan.total_steps} steps of {size} trials ({trainings}) and {answers}: {hours:.3g} h"
+    steps = f"{plan.total_steps} step{'s' * (plan.total_steps != 1)}"
+    return f"{steps} of {size} trials ({trainings}) and {answers}: {hours:.3g} h"
 
 
 def planned(search: Search, budget: float, seconds: float, workers: int = 1) -> Search:

@@ -43,6 +43,9 @@ from autoseg.search.times import write_time
 
 _log = logging.getLogger(__name__)
 
+FITS = 4
+"""The answer takes at most so many times as long as asking for a step: it fits as many models, without `rescore` 2."""
+
 
 class Objective(Protocol):
     """What scores a trial. It is sent to worker processes, so it is small and loads what it needs when called."""
@@ -226,8 +229,8 @@ def run(
         trials_per_gpu: how many workers may share a GPU; 0: they take none, as trials train on the CPU.
         hours: how long it may take. A new search is planned for it: a trial is timed first, and what the settings do
             not say of steps and trials follows. After every step the number of steps follows from the time that the
-            steps took, unless another number would make it another search. Continued, the hours are for what is left of
-            its plan.
+            steps took, unless another number would make it another search; steps that the settings say are the most.
+            Continued, the hours are for what is left of its plan.
         here: score the trials in this process, one after the other, and start no worker.
     """
     if hours is not None and not (is_number(hours) and hours > 0):
@@ -252,17 +255,20 @@ def run(
     prior = None
     if search.prior is not None:
         prior = files.kept_prior() or Folder(search.prior).as_prior()
+    most = math.inf  # steps that are done at most: what the settings say, and what was done, is kept
     began = time.perf_counter()
     history: list[Scored] = []
     shown = bar(search.name if progress else None, "trial", smoothing=0.05)
     with shown, _workers(0 if here else workers, trials_per_gpu) as pool:
         if hours is not None:
             plan = search if continued else _plan(search, objective, pool, workers, 3600 * hours)
+            most = plan.total_steps if continued or search.steps else math.inf
             search = files.start(plan)
         steps, step, spent = search.total_steps, 0, 0.0
         while step < steps:
             step, from_here = step + 1, time.perf_counter()
             proposals = ask(search, history, prior)
+            asking = time.perf_counter() - from_here
             shown.total = steps * len(proposals.trials) + search.most_rescored
             trained = _score_all(files, proposals, history, objective, pool, shown)
             history.append(files.scored(step))
@@ -271,10 +277,9 @@ def run(
                 hours is not None and trained
             ):  # a step that was scored before costs nothing, and says nothing of the time
                 spent = max(time.perf_counter() - from_here, spent)
-                left = 3600 * hours - (time.perf_counter() - began)
+                left = 3600 * hours - (time.perf_counter() - began) - FITS * asking
                 pace = spent / waves(len(proposals.trials), workers)
-                fit = steps_that_fit(search, step, left, pace, workers)
-                steps = min(fit, search.total_steps) if continued else fit  # done is done
+                steps = int(min(steps_that_fit(search, step, left, pace, workers), most))
             shown.set_postfix_str(f"step {step}/{steps}, best average {max(s.average for s in history):.4g}")
         if steps != search.total_steps:
             search = files.start(search.model_copy(update={"steps": steps}))
@@ -327,7 +332,14 @@ def _plan(
         seconds = _seconds(objective, start)
     else:
         seconds = max(pool.map(_seconds, [objective] * workers, [start] * workers))
-    plan = planned(search, budget - (time.perf_counter() - began), seconds, workers)
+    took = time.perf_counter() - began
+    if took >= budget:
+        raise InputError(
+            f"timing a trial took {took:.3g} s, and {budget / 3600:.3g} h are {budget:.3g} s",
+            where="hours",
+            cure="give more hours, or a shorter proxy training",
+        )
+    plan = planned(search, budget - took, seconds, workers)
     _log.warning(f"The plan: {described(plan, seconds, workers)}.")
     return plan
 

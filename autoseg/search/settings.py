@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -113,6 +114,16 @@ class Search(Part):
     @classmethod
     def _known_metric(cls, value: str) -> str:
         return formula.get(value).name
+
+    @field_validator("early", mode="before")
+    @classmethod
+    def _rule(cls, value: Any) -> Any:
+        if isinstance(value, str | Early):
+            return value
+        if isinstance(value, Mapping):
+            return parse(Early, value)
+        keys = ", ".join(Early.model_fields)
+        raise InputError(f"found {value!r}", expected=f"{', '.join(RULES)}, or keys and values: {keys}")
 
     @model_validator(mode="after")
     def _consistent(self) -> Search:

@@ -172,7 +172,8 @@ def selected(search: Search, history: Sequence[Scored], rescored: Scored | None 
 def answers(search: Search, history: Sequence[Scored], rescored: Scored) -> list[Candidate]:
     """Return the rescored answers with their own scores."""
     proposer = _replay(search, history)
-    if not rescored.proposals.agrees_with(_rescore(proposer)):
+    modelled = _by_model(proposer)  # once: it fits a model
+    if not rescored.proposals.agrees_with(_rescore(proposer, modelled)):
         raise InputError(
             f"the rescored means are not those of its {len(history)} steps",
             where=f"search '{search.name}'",
@@ -181,7 +182,7 @@ def answers(search: Search, history: Sequence[Scored], rescored: Scored) -> list
     known = {c.theta: c for c in reversed([*_starts(search), *_candidates(proposer)])}
     thetas = [_floats(theta) for theta in rescored.thetas]
     # The last digits of the model's answer may differ between machines: the one that was trained is taken.
-    found = [known[theta] if theta in known else replace(_by_model(proposer), theta=theta) for theta in thetas]
+    found = [known[theta] if theta in known else replace(modelled, theta=theta) for theta in thetas]
     return [replace(one, score=score) for one, score in zip(found, rescored.scores, strict=True)]
 
 
@@ -255,7 +256,7 @@ def _by_model(proposer: Proposer) -> Candidate:
     return Candidate(_floats(found.theta), f"the model's answer near {own.origin}", found.score, own.step, found)
 
 
-def _rescore(proposer: Proposer) -> Proposals:
+def _rescore(proposer: Proposer, modelled: Candidate | None = None) -> Proposals:
     search = proposer.search
     if not search.rescore:
         raise InputError(
@@ -266,7 +267,7 @@ def _rescore(proposer: Proposer) -> Proposals:
     possible = _candidates(proposer)
     ranked = sorted((c for c in possible if c.score is not None), key=_by_score, reverse=True)
     newest = possible[-1:] if proposer.means else []
-    chosen = [*_starts(search), *ranked[: search.rescore], *newest, _by_model(proposer)]
+    chosen = [*_starts(search), *ranked[: search.rescore], *newest, modelled or _by_model(proposer)]
     return Proposals(
         search=decisive(search),
         step="rescore",
