@@ -191,3 +191,12 @@ def test_what_is_wrong_is_said_in_a_sentence(arguments, message, tmp_path, monke
     shown = capsys.readouterr().err
     assert message in shown
     assert not list(tmp_path.glob("a.*"))
+
+
+def test_the_list_is_also_of_some_names_or_metrics(capsys):
+    assert main(["loss", "list", "MIOU", "published:mAcc"]) == 0
+    text = capsys.readouterr().out
+    named = [line.split()[0] for line in text.splitlines() if line and not line.startswith(" ")]
+    assert named == ["published:mIoU", "published:mIoU-paper", "published:mAcc"]
+    assert main(["loss", "list", "mIuO"]) == 2
+    assert "did you mean 'mIoU'?" in capsys.readouterr().err

@@ -5,6 +5,7 @@ autoseg loss show results/demo/searches/mIoU/surrogate.json --out mIoU.png
 autoseg loss export mIoU --out my_loss.py              a Python file that needs only torch
 autoseg loss export mIoU --out my_loss.json            its parameters, for SurrogateLoss.load
 autoseg loss list                                      all surrogates that have a name, and what they scored
+autoseg loss list NSD                                  those for one metric
 autoseg loss add surrogate.json --name NSD             gives one a name of your own: zoo:NSD
 """
 
@@ -27,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     export = what.add_parser("export", help="write it as a Python file that needs only torch, or as JSON")
     export.add_argument("loss", metavar="NAME|FILE", help=loss)
     export.add_argument("--out", metavar="FILE", required=True, help="the file to write: .py or .json")
-    what.add_parser("list", help="list the zoo and the published surrogates, and what they scored")
+    listing = what.add_parser("list", help="list the zoo and the published surrogates, and what they scored")
+    listing.add_argument("only", nargs="*", metavar="NAME", help="only these: zoo:mDice, or a metric such as NSD")
     add = what.add_parser("add", help="add a surrogate.json, or an entry with its evidence, to your own zoo")
     add.add_argument("file", metavar="FILE", help="a surrogate.json, or a file of another zoo")
     add.add_argument("--name", help="its name (default: the entry's, or the metric)")
@@ -47,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
     if args.what == "list":
         from autoseg.report.zoo import describe as describe_zoo
 
-        print(describe_zoo(), end="")
+        print(describe_zoo(args.only), end="")
         return
     if args.what == "add":
         from autoseg.losses.zoo import add

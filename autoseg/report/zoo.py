@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Sequence
 
+from autoseg.errors import unknown
 from autoseg.losses import zoo
 from autoseg.losses.published import PUBLISHED, published
 from autoseg.report.comparison import paired
 from autoseg.report.published import published_table
 
 
-def describe() -> str:
-    """Return every entry, then the authors' published surrogates, in words."""
-    parts = [_entry(entry) for entry in zoo.entries().values()]
-    own = "\n\n".join(parts) if parts else "No entries of files. `autoseg loss add FILE` adds one."
-    return f"{own}\n\n" + "\n\n".join(_published(name) for name in PUBLISHED) + "\n"
+def describe(only: Sequence[str] = ()) -> str:
+    """Return every entry, then the authors' published surrogates, in words; or only those of some names or metrics."""
+    entries, theirs = zoo.entries(), {name: published(name) for name in PUBLISHED}
+    found = [({f"zoo:{name}", name, entry.loss.metric}, _entry(entry)) for name, entry in entries.items()]
+    found += [({f"published:{name}", name, loss.metric}, _published(name)) for name, loss in theirs.items()]
+    known = set[str]().union(*(names for names, _ in found))
+    for name in only:
+        if name.lower() not in {one.lower() for one in known}:
+            raise unknown("surrogate or metric", name, known)
+    asked = {name.lower() for name in only}
+    texts = [text for names, text in found if not asked or asked & {name.lower() for name in names}]
+    if not entries and not only:
+        texts.insert(0, "No entries of files. `autoseg loss add FILE` adds one.")
+    return "\n\n".join(texts) + "\n"
 
 
 def _entry(entry: zoo.Entry) -> str:
