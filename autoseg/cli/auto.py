@@ -2,6 +2,9 @@
 
   autoseg auto my_images --metric mIoU --hours 1
 
+The folder may hold images/ and masks/, train/ and val/, a.jpg beside a_mask.png, or a public set as it is unpacked; a
+class list such as classes.txt is used if there is one. Three minutes (--hours 0.05) are the least on two idle cores.
+
 It finds the images and masks, checks and splits them; measures a few steps; chooses network, crop, batch, iterations
 and a learning rate for the time; writes all that to auto.yaml in a folder of its own; and runs it by the pipeline. The
 same command goes on after a kill, and keeps an auto.yaml that was changed. At the end there are the verdict (also in
@@ -28,7 +31,11 @@ HELP = "search a loss for a folder of images, and say whether it is worth it"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     parser.add_argument("images", metavar="DIR", help="the folder with your images and masks")
-    parser.add_argument("--metric", metavar="NAME", help="such as mIoU, or BF1+mIoU (default mIoU)")
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        help="what to be better at: mIoU, BF1 (boundaries), mDice, NSD, ...; BF1+mIoU: both (default mIoU)",
+    )
     parser.add_argument("--hours", type=float, default=1.0, metavar="H", help="how long it may take (default 1)")
     parser.add_argument("--network", metavar="NAME", help="see `autoseg train --help` (default: by the device)")
     parser.add_argument(

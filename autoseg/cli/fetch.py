@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +60,9 @@ def run(args: argparse.Namespace) -> int:
         )
     root = Path(args.root).expanduser()
     for archive in ARCHIVES[args.dataset]:
-        if not fetch(archive, root, args.mirror):
+        with _root_named():
+            fetched = fetch(archive, root, args.mirror)
+        if not fetched:
             told = f"{archive.name} was fetched before; remove {root / f'.fetched-{archive.name}'} to fetch it again."
             print(f"autoseg fetch: {told}", file=sys.stderr)
     source = _find(args.dataset, root)
@@ -66,6 +70,15 @@ def run(args: argparse.Namespace) -> int:
         print(f"SBD is unpacked. Its images and lists belong to VOC: `autoseg fetch voc --root {root}`.")
         return 0
     return show("pets" if args.dataset == "pets" else "voc", check(source, args.threads))
+
+
+@contextmanager
+def _root_named() -> Iterator[None]:
+    """Name this verb's option in what is said of a place that cannot be written to."""
+    try:
+        yield
+    except InputError as error:
+        raise error.replace(cure=error.cure.replace("--out", "--root")) from None
 
 
 def _find(dataset: str, root: Path) -> Source | None:

@@ -30,6 +30,8 @@ from autoseg.data.split import load_split
 from autoseg.errors import Problem, collect, errors
 from autoseg.progress import bar
 
+_NAMED = 12  # names of classes in a remark
+
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
@@ -166,7 +168,8 @@ def _check_classes(source: Source, train: list[IndexEntry]) -> Iterator[Problem]
         what = f"of all classes only {present} occur in train{hint}"
         yield Problem(source.dataset, what, "check the class list against the masks' values")
     elif missing:
-        what = f"no training pixel has the class{'es' * (len(missing) > 1)} {', '.join(missing)}"
+        names = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
+        what = f"no training pixel has the class{'es' * (len(missing) > 1)} {names}"
         yield Problem(source.dataset, what, "check the class list, if they should occur", "warning")
 
 

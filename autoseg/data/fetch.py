@@ -156,6 +156,8 @@ def _receive(url: str, part: Path) -> None:
                 what = f"the server cannot be reached, after {_megabytes(size)} ({reason})"
                 cure = f"check the network, then {_GOES_ON}; or name a mirror with `--from`"
                 raise InputError(what, where=url, cure=cure) from None
+            if failed:
+                logger.warning("%s does not answer; trying again in %.0f s.", url, _PAUSE * failed)
             time.sleep(_PAUSE * failed)
         except InputError:
             raise

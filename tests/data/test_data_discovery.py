@@ -443,3 +443,11 @@ def test_files_that_cannot_be_used_are_not_also_called_missing(tmp_path, monkeyp
         path.write_bytes(b"no image")
     _, source = found(tmp_path / "set", monkeypatch)
     assert len(remarks_of(source).splitlines()) == 1
+
+
+def test_a_remark_on_many_classes_is_not_a_screen_of_names(tmp_path, monkeypatch):
+    folder_of(tmp_path / "set", [(0, 1)], "".join(f"class number {k}\n" for k in range(150)))
+    _, source = found(tmp_path / "set", monkeypatch)
+    (remark,) = [problem.what for problem in check(source) if "no training pixel" in problem.what]
+    assert len(remark) < 300
+    assert remark.endswith("and 136 more")

@@ -158,7 +158,8 @@ def test_a_connection_that_breaks_is_made_again_and_one_that_gives_nothing_is_a_
     capsys.readouterr()
     server.broken = [100, 0, 0, 0, 0, 0]
     assert run(tmp_path / "other", server.url) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
+    *retried, said = capsys.readouterr().err.splitlines()
+    assert sum("does not answer; trying again in" in line for line in retried) == 4
     assert "the server cannot be reached, after 0.0 MB (the connection ended" in said
     assert "the same command again, which continues" in said
     assert run(tmp_path / "other", server.url) == 0
@@ -257,7 +258,9 @@ def test_what_is_no_archive_address_or_folder_is_answered(tmp_path, server, monk
         (tmp_path / "pets/annotations.tar.gz").unlink(missing_ok=True)
     (tmp_path / "file").write_text("")
     assert run(tmp_path / "file", server.url) == 2
-    assert "a file is in the place of a folder" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "a file is in the place of a folder" in said
+    assert "`--root`" in said
 
 
 def test_a_second_fetch_into_the_same_folder_is_refused(tmp_path, server, archives, capsys):
