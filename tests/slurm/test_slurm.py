@@ -86,7 +86,11 @@ def interrupt(seen: Story) -> None:
     run.process.send_signal(signal.SIGINT)
     seen.interrupted = run.end(60)
     time.sleep(1)
-    seen.left_by_interrupt = run.active()
+    left, limit = run.active(), time.monotonic() + 30  # a busy machine takes seconds to end what was cancelled
+    while any(job.state == "COMPLETING" for job in run.jobs()) and time.monotonic() < limit:
+        time.sleep(0.2)
+    still = {job.id for job in run.active()}
+    seen.left_by_interrupt = [job for job in left if job.state != "COMPLETING" or job.id in still]
 
 
 def kill(seen: Story) -> None:
