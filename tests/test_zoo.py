@@ -145,9 +145,29 @@ def test_a_bad_name_or_folder_is_answered_in_words(tmp_path, monkeypatch, capsys
     an_entry().save(tmp_path / "mine.json")
     with refused(what="found 'a/b'", expected="letters, digits"):
         zoo.add(tmp_path / "mine.json", "a/b")
+    Surrogate.make("NSD").save(tmp_path / "bare.json")
+    assert main(["loss", "add", str(tmp_path / "bare.json"), "--name", "a b"]) == 2
+    assert "found 'a b'; expected letters, digits" in capsys.readouterr().err
     monkeypatch.setenv(zoo.VARIABLE, str(tmp_path / "mine.json"))
     assert main(["loss", "add", str(tmp_path / "mine.json")]) == 2
     assert "choose another folder with AUTOSEG_ZOO" in capsys.readouterr().err
+
+
+def test_a_tilde_in_the_name_of_the_folder_is_the_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv(zoo.VARIABLE, "~/curves")  # as it stands in quotes, or in a file of settings
+    assert zoo.own_folder() == tmp_path / "curves"
+    monkeypatch.delenv(zoo.VARIABLE)
+    assert zoo.own_folder() == tmp_path / ".local" / "share" / "autoseg" / "zoo"
+
+
+def test_the_list_of_a_metric_without_a_surrogate_says_so(capsys, monkeypatch):
+    monkeypatch.setattr(zoo, "entries", dict)
+    assert main(["loss", "list", "clDICE", "kappa"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"No surrogate for {metric} has a name yet. `naive:{metric}`" in told for metric in ("clDice", "kappa"))
+    assert main(["loss", "list", "clDicee"]) == 2
+    assert "did you mean 'clDice'?" in capsys.readouterr().err
 
 
 def test_the_list_says_what_makes_an_entry_again_and_that_it_does_not_beat_cross_entropy(tmp_path):

@@ -87,7 +87,7 @@ class Entry(Document):
 
 def own_folder() -> Path:
     """Return where a group's own entries are."""
-    return Path(os.environ.get(VARIABLE) or Path.home() / ".local" / "share" / "autoseg" / "zoo")
+    return Path(os.environ.get(VARIABLE) or "~/.local/share/autoseg/zoo").expanduser()
 
 
 def entries() -> dict[str, Entry]:
@@ -132,7 +132,8 @@ def add(file: str | os.PathLike[str], name: str | None = None, *, replace: bool 
     schema = content.get("schema") if isinstance(content, Mapping) else None
     if schema == Surrogate.SCHEMA:
         surrogate = Surrogate.read(content, file)
-        entry = Entry(name=name or surrogate.metric, surrogate=surrogate.content())
+        named = {"name": name or surrogate.metric, "surrogate": surrogate.content()}
+        entry = Entry.read({"schema": Entry.SCHEMA, **named}, file)
     elif schema == Entry.SCHEMA:
         entry = Entry.read(content, file)
         entry = entry if name is None else Entry.read({**entry.content(), "name": name}, file)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from autoseg.errors import unknown
 from autoseg.losses import zoo
 from autoseg.losses.published import PUBLISHED, published
+from autoseg.metrics import formula
 from autoseg.report.comparison import paired
 from autoseg.report.published import published_table
 
@@ -19,11 +20,19 @@ def describe(only: Sequence[str] = ()) -> str:
     found = [({f"zoo:{name}", name, entry.loss.metric}, _entry(entry)) for name, entry in entries.items()]
     found += [({f"published:{name}", name, loss.metric}, _published(name)) for name, loss in theirs.items()]
     known = set[str]().union(*(names for names, _ in found))
-    for name in only:
-        if name.lower() not in {one.lower() for one in known}:
-            raise unknown("surrogate or metric", name, known)
     asked = {name.lower() for name in only}
     texts = [text for names, text in found if not asked or asked & {name.lower() for name in names}]
+    metrics = {metric.lower(): metric for metric in formula.names()}
+    for name in only:
+        if name.lower() in {one.lower() for one in known}:
+            continue
+        if name.lower() not in metrics:
+            raise unknown("surrogate or metric", name, known | set(metrics.values()))
+        metric = metrics[name.lower()]
+        texts.append(
+            f"No surrogate for {metric} has a name yet. `naive:{metric}` is the one without parameters; what a search "
+            "finds gets a name by `autoseg loss add`."
+        )
     if not entries and not only:
         texts.insert(0, "No entries of files. `autoseg loss add FILE` adds one.")
     return "\n\n".join(texts) + "\n"
