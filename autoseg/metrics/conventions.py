@@ -98,6 +98,15 @@ class Conventions(Part):
             raise InputError(f"found {value}", expected="two or three numbers above 0, (H, W) or (D, H, W)")
         return sizes
 
+    @field_validator("tversky")
+    @classmethod
+    def _not_both_0(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if value == (0, 0):
+            raise InputError(
+                f"found {list(value)}", expected="one above 0: else nothing is wrong, and all scores are 1"
+            )
+        return value
+
     @field_validator("band_width")
     @classmethod
     def _whole_pixels(cls, value: float) -> float:
