@@ -179,6 +179,14 @@ def test_cldice_rewards_the_line_and_not_the_width():
     assert found["thin"]["mDice"] < found["broken"]["mDice"]
 
 
+def test_objects_that_are_wider_than_the_skeleton_has_steps_for_are_not_seen():
+    for side, steps in ((8, 3), (9, 4), (30, 14), (30, 15)):
+        found = scores(square(40, 5, 5, side), square(40, 5, 5, side), skeleton_steps=steps)["clDice"]
+        assert math.isnan(found) == (side > 2 * (steps + 1))
+    assert math.isnan(scores(square(40, 5, 5, 9), square(40, 5, 6, 9))["clDice"])
+    assert scores(square(40, 5, 5, 30), square(40, 5, 5, 30), skeleton_steps=14)["clDice"] == 1
+
+
 def test_a_volume_of_depth_1_equals_its_slice():
     rng = np.random.default_rng(0)
     pred, target = rng.integers(0, 3, (2, 7, 8)).repeat(2, 2)

@@ -82,7 +82,7 @@ class Conventions(Part):
         ge=0,
         le=1000,
         description="clDice: how often a map is eroded to find its skeleton; half the width of the widest object is "
-        "enough",
+        "enough, and objects wider than 2 (skeleton_steps + 1) have none and do not count",
     )
 
     @field_validator("spacing", mode="before")
