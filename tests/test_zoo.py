@@ -23,6 +23,9 @@ def _own(tmp_path, monkeypatch):
     monkeypatch.setenv(zoo.VARIABLE, str(tmp_path / "zoo"))
 
 
+MEASURED = {"data": "d", "network": "n", "metric": "NSD", "command": "c"}
+
+
 def an_entry(**changes):
     surrogate = Surrogate.make("NSD", [0.3] * 12, conventions={"tolerance": 2}, source="best of two")
     evidence = {
@@ -105,6 +108,8 @@ def test_published_surrogates_answer_to_their_names_and_unknown_ones_are_answere
     [
         ({"name": "../up"}, "name"),
         ({"evidence": [{"data": "d", "network": "n", "metric": "NSD", "command": "c", "scores": {"ce": {}}}]}, "this"),
+        ({"evidence": [{**MEASURED, "scores": {"this": {"1": 1.0}, "ce": {}}}]}, "each with scores by seed"),
+        ({"evidence": [{**MEASURED, "scores": {"this": {"1" * 5000: 1.0}}}]}, "each with scores by seed"),
         ({"surrogate": {"schema": "autoseg/surrogate/1"}}, "metric"),
         ({"trials": 3}, "trials"),
     ],
@@ -117,6 +122,34 @@ def test_a_bad_entry_is_refused(changes, what, tmp_path):
     with refused(what="key 'schema' is None"):
         (tmp_path / "none.json").write_text("[]")
         zoo.add(tmp_path / "none.json")
+
+
+def test_a_bad_file_in_the_zoo_keeps_nobody_from_the_other_entries(tmp_path, caplog, capsys):
+    an_entry().save(tmp_path / "mine.json")
+    zoo.add(tmp_path / "mine.json")
+    of_a_plugin = {**an_entry().content(), "surrogate": {**Surrogate.make("NSD").content(), "metric": "of a plugin"}}
+    (tmp_path / "zoo" / "Other.json").write_text(json.dumps(of_a_plugin))
+    (tmp_path / "zoo" / "torn.json").write_text('{"schema"')
+    assert zoo.from_zoo("mine").metric == "NSD"
+    assert "Other.json: unknown metric 'of a plugin'" in caplog.text
+    assert main(["loss", "list", "zoo:mine", "mDice"]) == 0
+    assert "torn.json: not readable as JSON" in capsys.readouterr().err
+    with refused(what="unknown metric 'of a plugin'", where="Other.json"):
+        zoo.from_zoo("other")
+    with refused(what="not readable", where="torn.json"):
+        SurrogateLoss.load("zoo:torn")
+
+
+def test_texts_of_strangers_do_not_steer_the_terminal(tmp_path, capsys):
+    surrogate = Surrogate.make("NSD", source="\x1b[2Jgone")
+    evidence = [{**MEASURED, "data": "\x1b[31mred", "scores": {"this": {"1": 1.0}, "ce": {"2": 0.5}}}]
+    an_entry(surrogate=surrogate.content(), evidence=evidence).save(tmp_path / "mine.json")
+    zoo.add(tmp_path / "mine.json")
+    for verb in ("list", "show"):
+        assert main(["loss", verb, "zoo:mine"]) == 0
+        told = capsys.readouterr().out
+        assert "\x1b" not in told
+        assert "\\x1b[2Jgone" in told
 
 
 def test_names_that_differ_in_case_are_one_name(tmp_path):

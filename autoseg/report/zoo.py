@@ -6,7 +6,7 @@ import json
 import statistics
 from collections.abc import Sequence
 
-from autoseg.errors import unknown
+from autoseg.errors import shown, unknown
 from autoseg.losses import zoo
 from autoseg.losses.published import PUBLISHED, published
 from autoseg.metrics import formula
@@ -35,7 +35,7 @@ def describe(only: Sequence[str] = ()) -> str:
         )
     if not entries and not only:
         texts.insert(0, "No entries of files. `autoseg loss add FILE` adds one.")
-    return "\n\n".join(texts) + "\n"
+    return shown("\n\n".join(texts)) + "\n"
 
 
 def _entry(entry: zoo.Entry) -> str:
@@ -69,13 +69,13 @@ def _measured(found: zoo.Evidence) -> list[str]:
     ours = {int(seed): score for seed, score in found.scores["this"].items()}
     lines = [
         f"  {found.metric} on {found.data}, which it was not searched on; {found.network} ({found.command})",
-        f"    this loss: {statistics.fmean(ours.values()):.2f}, mean of {len(ours)} seeds",
+        f"    this loss: {statistics.fmean(ours.values()):.2f}, mean of {len(ours)} seed{'s' * (len(ours) > 1)}",
     ]
     for loss, scores in found.scores.items():
         if loss != "this":
             theirs = {int(seed): score for seed, score in scores.items()}
             gain = paired(ours, theirs)
-            verdict = f"; this is {gain.text}: {gain.verdict}" if gain else "; one seed tells nothing"
+            verdict = f"; this is {gain.text}: {gain.verdict}" if gain else "; fewer than two common seeds tell nothing"
             lines.append(f"    {loss}: {statistics.fmean(theirs.values()):.2f}{verdict}")
     return lines
 
