@@ -187,6 +187,7 @@ def test_a_loss_is_drawn(tmp_path):
     [
         (["show", "mIuO"], "unknown published surrogate 'mIuO'; did you mean 'mIoU'"),
         (["show", "ce"], "'ce' is a hand-made loss"),
+        (["show", "nsd"], "published no surrogate for NSD; give naive:NSD, or what `autoseg loss list NSD` names"),
         (["show", "mIoU+BIoU"], "write spaces around the plus of a sum"),
         (["show", "searched:mIoU"], "give the file of that search, such as results/<name>/searches/mIoU/surrogate"),
         (["show", "nowhere.json"], "nowhere.json: no such file"),
