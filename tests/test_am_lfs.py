@@ -346,6 +346,20 @@ def test_a_lost_network_is_trained_again_to_the_same_bytes(unbroken, data, tmp_p
     assert found == files_of(unbroken)
 
 
+def test_a_network_that_nothing_needs_any_more_may_be_lost(unbroken, data, tmp_path):
+    folder = tmp_path / "search"
+    shutil.copytree(unbroken, folder)
+    for step in ("step-001", "step-002"):
+        next((folder / step).glob("weights-*.safetensors")).unlink()
+    run(folder, SEARCH, ProxyObjective(small_task(data)), progress=False, here=True)
+    missing = files_of(unbroken).keys() - files_of(folder).keys()
+    assert {Path(name).parent.name for name in missing} == {"step-001", "step-002"}
+    assert not list(folder.rglob("stale-*"))
+    next((folder / "step-003").glob("trial-*.json")).unlink()  # now the second step's is needed, and for it the first's
+    run(folder, SEARCH, ProxyObjective(small_task(data)), progress=False, here=True)
+    assert {name: sum_ for name, sum_ in files_of(folder).items() if "stale-" not in name} == files_of(unbroken)
+
+
 def test_a_storm_of_kills_on_the_handed_on_networks_changes_no_byte(unbroken, data, tmp_path):
     folder, chance, kills, networks = tmp_path / "search", random.Random(0), 0, set[Path]()
     Path(tmp_path / "search.json").write_text(json.dumps(SEARCH.model_dump()))

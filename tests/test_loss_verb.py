@@ -20,6 +20,7 @@ from autoseg.losses.surrogate import Surrogate
 from autoseg.losses.surrogate_loss import SurrogateLoss
 from autoseg.metrics import formula
 from autoseg.metrics.formula import Formula, register
+from autoseg.metrics.more import MORE
 
 METRICS = ("mIoU", "FWIoU", "BIoU", "BF1", "mAcc", "gAcc")
 
@@ -84,6 +85,17 @@ def test_any_surrogate_is_exported(metric, options, tmp_path):
     surrogate.save(tmp_path / "surrogate.json")
     module = export(str(tmp_path / "surrogate.json"), tmp_path)
     assert_same(SurrogateLoss(surrogate), module.Loss(), *batch(seed=2))
+
+
+@pytest.mark.parametrize("spec", [*(f"naive:{name}" for name in (*METRICS, *MORE)), "published:BF1"])
+def test_an_exported_loss_takes_volumes(spec, tmp_path):
+    theirs = export(spec, tmp_path).Loss(ignore_index=255)
+    logits, target = batch(3, size=8)
+    for depth in (1, 2):
+        volume = logits.detach().view(2, 3, depth, 8 // depth, 8).requires_grad_()
+        labels = target.view(2, depth, 8 // depth, 8)
+        assert_same(build_loss(spec, ignore_index=255), theirs, volume, labels)
+        assert torch.equal(theirs(volume, labels), theirs(volume, labels[:, None]))
 
 
 def test_a_sum_is_exported_with_its_weights_and_another_void(tmp_path):
@@ -175,6 +187,7 @@ def test_a_loss_is_drawn(tmp_path):
     [
         (["show", "mIuO"], "unknown published surrogate 'mIuO'; did you mean 'mIoU'"),
         (["show", "ce"], "'ce' is a hand-made loss"),
+        (["show", "nsd"], "published no surrogate for NSD; give naive:NSD, or what `autoseg loss list NSD` names"),
         (["show", "mIoU+BIoU"], "write spaces around the plus of a sum"),
         (["show", "searched:mIoU"], "give the file of that search, such as results/<name>/searches/mIoU/surrogate"),
         (["show", "nowhere.json"], "nowhere.json: no such file"),

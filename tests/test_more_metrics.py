@@ -179,6 +179,14 @@ def test_cldice_rewards_the_line_and_not_the_width():
     assert found["thin"]["mDice"] < found["broken"]["mDice"]
 
 
+def test_objects_that_are_wider_than_the_skeleton_has_steps_for_are_not_seen():
+    for side, steps in ((8, 3), (9, 4), (30, 14), (30, 15)):
+        found = scores(square(40, 5, 5, side), square(40, 5, 5, side), skeleton_steps=steps)["clDice"]
+        assert math.isnan(found) == (side > 2 * (steps + 1))
+    assert math.isnan(scores(square(40, 5, 5, 9), square(40, 5, 6, 9))["clDice"])
+    assert scores(square(40, 5, 5, 30), square(40, 5, 5, 30), skeleton_steps=14)["clDice"] == 1
+
+
 def test_a_volume_of_depth_1_equals_its_slice():
     rng = np.random.default_rng(0)
     pred, target = rng.integers(0, 3, (2, 7, 8)).repeat(2, 2)
@@ -191,6 +199,11 @@ def test_a_volume_of_depth_1_equals_its_slice():
         loss = SurrogateLoss(name)
         flat = loss(logits, labels).item()
         assert loss(logits[:, :, None], labels[:, None]).item() == pytest.approx(flat, abs=1e-6)
+
+
+def test_the_band_of_a_volume_of_depth_1_is_a_share_of_the_diagonal_of_its_slice():
+    assert shapes.pixels_wide(0.3, (1, 6, 10)) == shapes.pixels_wide(0.3, (6, 10)) == 3
+    assert shapes.pixels_wide(0.3, (2, 6, 10)) == 4
 
 
 # ---- Surrogates ----------------------------------------------------------------------------------------------------
@@ -254,6 +267,27 @@ def test_shapes_on_a_cpu_are_those_of_the_formula(metric, maps, chosen, seed):
         found.append((value.item(), logits.grad))
     assert found[0][0] == pytest.approx(found[1][0], abs=1e-9)
     torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("metric", ["mDice", "mFbeta", "mTversky"])
+def test_nothing_wrong_is_never_less_than_nothing(metric):
+    theta = [*[9.0] * 4, -9.0] * 2  # flat at first: TP of small probabilities is next to nothing
+    loss = SurrogateLoss(metric, theta[::-1], "linear", tversky=(1.0, 0.0))
+    for seed in range(20):
+        logits = torch.randn(2, 5, 2, 3, 5, generator=torch.Generator().manual_seed(seed))
+        value = loss(logits, logits.argmax(1) * 0)
+        assert 0 <= value <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (3, 4, 5)])
+@pytest.mark.parametrize("spec", ["naive:NSD", "naive:BoundaryIoU", "naive:clDice", "published:mIoU", "naive:BF1"])
+def test_a_second_derivative_is_refused_and_not_half_computed(spec, shape):
+    logits = torch.randn(1, 2, *shape, requires_grad=True)
+    loss = torch.nn.functional.softplus(logits).mean() + build_loss(spec)(logits, torch.ones(1, *shape).long())
+    with pytest.raises(RuntimeError, match="no second derivative: leave out create_graph=True"):
+        torch.autograd.grad(loss, logits, create_graph=True)
+    torch.autograd.grad(loss, logits, retain_graph=True)
+    loss.backward()
 
 
 @pytest.mark.parametrize("metric", SHAPES)
@@ -388,6 +422,8 @@ def test_bad_conventions_are_refused():
     for chosen in ({"beta": 0}, {"band_width": 1.5}, {"spacing": (1,)}, {"spacing": (1, -1)}, {"skeleton_steps": -1}):
         with refused(where=next(iter(chosen))):
             SegmentationMetrics(2, **chosen)
+    with refused(where="tversky", expected="one above 0"):
+        SurrogateLoss("mTversky", tversky=(0, 0))
     with refused(what="bta"):
         SegmentationMetrics(2, bta=1)
 

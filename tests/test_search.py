@@ -198,6 +198,12 @@ def test_every_sampler_searches_linear_curves_without_truncation(sampler: str) -
     assert select(search, history).family == "linear"
 
 
+@pytest.mark.filterwarnings("error")
+def test_few_trials_of_cmaes_make_no_warning() -> None:
+    search = make(sampler="cmaes", trials_per_step=2, steps=2)
+    assert np.isfinite(answer(search, play(search, 2)).theta).all()
+
+
 def test_the_answer_follows_the_rule_of_the_preset() -> None:
     search = make(preset="paper")
     history = play(search, 4)

@@ -23,6 +23,9 @@ def _own(tmp_path, monkeypatch):
     monkeypatch.setenv(zoo.VARIABLE, str(tmp_path / "zoo"))
 
 
+MEASURED = {"data": "d", "network": "n", "metric": "NSD", "command": "c"}
+
+
 def an_entry(**changes):
     surrogate = Surrogate.make("NSD", [0.3] * 12, conventions={"tolerance": 2}, source="best of two")
     evidence = {
@@ -105,6 +108,8 @@ def test_published_surrogates_answer_to_their_names_and_unknown_ones_are_answere
     [
         ({"name": "../up"}, "name"),
         ({"evidence": [{"data": "d", "network": "n", "metric": "NSD", "command": "c", "scores": {"ce": {}}}]}, "this"),
+        ({"evidence": [{**MEASURED, "scores": {"this": {"1": 1.0}, "ce": {}}}]}, "each with scores by seed"),
+        ({"evidence": [{**MEASURED, "scores": {"this": {"1" * 5000: 1.0}}}]}, "each with scores by seed"),
         ({"surrogate": {"schema": "autoseg/surrogate/1"}}, "metric"),
         ({"trials": 3}, "trials"),
     ],
@@ -117,6 +122,34 @@ def test_a_bad_entry_is_refused(changes, what, tmp_path):
     with refused(what="key 'schema' is None"):
         (tmp_path / "none.json").write_text("[]")
         zoo.add(tmp_path / "none.json")
+
+
+def test_a_bad_file_in_the_zoo_keeps_nobody_from_the_other_entries(tmp_path, caplog, capsys):
+    an_entry().save(tmp_path / "mine.json")
+    zoo.add(tmp_path / "mine.json")
+    of_a_plugin = {**an_entry().content(), "surrogate": {**Surrogate.make("NSD").content(), "metric": "of a plugin"}}
+    (tmp_path / "zoo" / "Other.json").write_text(json.dumps(of_a_plugin))
+    (tmp_path / "zoo" / "torn.json").write_text('{"schema"')
+    assert zoo.from_zoo("mine").metric == "NSD"
+    assert "Other.json: unknown metric 'of a plugin'" in caplog.text
+    assert main(["loss", "list", "zoo:mine", "mDice"]) == 0
+    assert "torn.json: not readable as JSON" in capsys.readouterr().err
+    with refused(what="unknown metric 'of a plugin'", where="Other.json"):
+        zoo.from_zoo("other")
+    with refused(what="not readable", where="torn.json"):
+        SurrogateLoss.load("zoo:torn")
+
+
+def test_texts_of_strangers_do_not_steer_the_terminal(tmp_path, capsys):
+    surrogate = Surrogate.make("NSD", source="\x1b[2Jgone")
+    evidence = [{**MEASURED, "data": "\x1b[31mred", "scores": {"this": {"1": 1.0}, "ce": {"2": 0.5}}}]
+    an_entry(surrogate=surrogate.content(), evidence=evidence).save(tmp_path / "mine.json")
+    zoo.add(tmp_path / "mine.json")
+    for verb in ("list", "show"):
+        assert main(["loss", verb, "zoo:mine"]) == 0
+        told = capsys.readouterr().out
+        assert "\x1b" not in told
+        assert "\\x1b[2Jgone" in told
 
 
 def test_names_that_differ_in_case_are_one_name(tmp_path):
@@ -145,9 +178,29 @@ def test_a_bad_name_or_folder_is_answered_in_words(tmp_path, monkeypatch, capsys
     an_entry().save(tmp_path / "mine.json")
     with refused(what="found 'a/b'", expected="letters, digits"):
         zoo.add(tmp_path / "mine.json", "a/b")
+    Surrogate.make("NSD").save(tmp_path / "bare.json")
+    assert main(["loss", "add", str(tmp_path / "bare.json"), "--name", "a b"]) == 2
+    assert "found 'a b'; expected letters, digits" in capsys.readouterr().err
     monkeypatch.setenv(zoo.VARIABLE, str(tmp_path / "mine.json"))
     assert main(["loss", "add", str(tmp_path / "mine.json")]) == 2
     assert "choose another folder with AUTOSEG_ZOO" in capsys.readouterr().err
+
+
+def test_a_tilde_in_the_name_of_the_folder_is_the_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv(zoo.VARIABLE, "~/curves")  # as it stands in quotes, or in a file of settings
+    assert zoo.own_folder() == tmp_path / "curves"
+    monkeypatch.delenv(zoo.VARIABLE)
+    assert zoo.own_folder() == tmp_path / ".local" / "share" / "autoseg" / "zoo"
+
+
+def test_the_list_of_a_metric_without_a_surrogate_says_so(capsys, monkeypatch):
+    monkeypatch.setattr(zoo, "entries", dict)
+    assert main(["loss", "list", "clDICE", "kappa"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"No surrogate for {metric} has a name yet. `naive:{metric}`" in told for metric in ("clDice", "kappa"))
+    assert main(["loss", "list", "clDicee"]) == 2
+    assert "did you mean 'clDice'?" in capsys.readouterr().err
 
 
 def test_the_list_says_what_makes_an_entry_again_and_that_it_does_not_beat_cross_entropy(tmp_path):

@@ -1,4 +1,4 @@
-"""Show a surrogate loss, or export it: a published one (mIoU), naive:METRIC, a surrogate.json, or a sum of such.
+"""Show a surrogate loss, or export it: a published one (mIoU), zoo:NAME, naive:METRIC, a surrogate.json, or a sum.
 
 autoseg loss show mIoU                                 shows its curves in the terminal
 autoseg loss show results/demo/searches/mIoU/surrogate.json --out mIoU.png
@@ -19,7 +19,7 @@ HELP = "show a surrogate loss, export it, or name it"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     what = parser.add_subparsers(dest="what", metavar="show|export|list|add", required=True)
-    loss = "a published surrogate such as mIoU, naive:METRIC, a surrogate.json, or a sum: 'mIoU + 0.5 * BIoU'"
+    loss = "a published surrogate such as mIoU, zoo:NAME, naive:METRIC, a surrogate.json, or a sum: 'mIoU + 0.5 * BIoU'"
     show = what.add_parser("show", help="show its curves in the terminal, or draw them")
     show.add_argument("loss", metavar="NAME|FILE", help=loss)
     show.add_argument(

@@ -175,6 +175,18 @@ def _constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.tensor(value, dtype=dtype, device=device)
 
 
+def refuse_second_derivative() -> None:
+    """Refuse, in a backward pass, to make a graph of the gradient.
+
+    torch's `once_differentiable` is refused only if the graph is walked to its end: `torch.autograd.grad` of a gradient
+    would silently take a part of it for a constant.
+    """
+    import torch
+
+    if torch.is_grad_enabled():
+        raise RuntimeError("this loss has no second derivative: leave out create_graph=True")
+
+
 def _with_autograd(curve: Curve, y: Tensor) -> Tensor:
     import torch
 
@@ -193,8 +205,8 @@ def _with_autograd(curve: Curve, y: Tensor) -> Tensor:
             return value
 
         @staticmethod
-        @torch.autograd.function.once_differentiable
         def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            refuse_second_derivative()
             (slope,) = ctx.saved_tensors
             return gradient * slope
 

@@ -70,7 +70,8 @@ def as_python(spec: str) -> str:
     own = [getattr(metric, part) for metric in found.values() for part in ("sums", "per_class", "weight")]
     parts: list[Any] = [
         *(curves.Piece, Curve, curves.evaluate_piece, curves.library, curves._affine, curves._constant),
-        *(curves._with_autograd, stripped, fitting, reach, formula.Ops, formula._max_pool, formula.ratio, Formula),
+        *(curves.refuse_second_derivative, curves._with_autograd, stripped, fitting, reach),
+        *(formula.Ops, formula._max_pool, formula.ratio, Formula),
         *dict.fromkeys(part for part in own if part is not None),
     ]
     names = NAMES

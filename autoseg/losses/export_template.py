@@ -8,6 +8,8 @@ with less memory. Use:
     loss = Loss(ignore_index=255)
     loss(logits, target).backward()     # logits (N, C, H, W), C = 1 for two classes; target (N, H, W), whole numbers
 
+Volumes have a D before the H.
+
 Without `ignore_index`, 255 is void, but more than 255 classes, and a target of two classes that holds 255 and no 1
 (most likely a mask of 0 and 255), are refused. On a GPU a wrong label makes the loss NaN; elsewhere it is an error.
 """
@@ -32,12 +34,13 @@ TERMS: list[dict[str, Any]] = []
 
 def label_map(logits: Tensor, target: Tensor) -> Tensor:
     """Return the target, (N, H, W) or (N, 1, H, W), as (N, H, W); any other shape is an error."""
-    if target.ndim == 4 and target.shape[1] == 1:
+    if target.ndim == logits.ndim and target.shape[1] == 1:
         target = target.squeeze(1)
-    if logits.ndim != 4 or target.shape != (logits.shape[0], *logits.shape[2:]):
+    if logits.ndim not in (4, 5) or target.shape != (logits.shape[0], *logits.shape[2:]):
         raise ValueError(
             f"logits have shape {tuple(logits.shape)} and the target has {tuple(target.shape)}; expected (N, C, H, W) "
-            "and (N, H, W), such as target.squeeze(1).long(), or target.argmax(1) of one-hot maps"
+            "and (N, H, W), with a D before the H in volumes, such as target.squeeze(1).long(), or target.argmax(1) of "
+            "one-hot maps"
         )
     return target if target.is_floating_point() else target.long()  # few unsigned types can be compared
 
@@ -65,7 +68,7 @@ class Loss(torch.nn.Module):
         if logits.shape[1] == 1:  # two classes, with the probabilities 1 - p and p
             logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
         with torch.autocast(logits.device.type, enabled=False):
-            classes = torch.arange(logits.shape[1], device=logits.device).view(1, -1, 1, 1)
+            classes = torch.arange(logits.shape[1], device=logits.device).view(1, -1, *(1,) * (logits.ndim - 2))
             y = target.unsqueeze(1) == classes
             wrong = self.wrong(target, y)
             if self.ignore_index is not None:

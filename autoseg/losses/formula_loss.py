@@ -19,7 +19,7 @@ from torch import Tensor
 from autoseg.errors import InputError
 from autoseg.losses.basis import curve_of, linear_form
 from autoseg.losses.batch import Loss, precise, ranks, sum_over_ranks
-from autoseg.losses.curves import Curve
+from autoseg.losses.curves import Curve, refuse_second_derivative
 from autoseg.losses.kernels.boundary import BoundaryKernel
 from autoseg.losses.kernels.device import eager_on_cpu
 from autoseg.losses.kernels.device_boundary import CURVES, BoundaryStats
@@ -261,7 +261,6 @@ class _KernelLoss(torch.autograd.Function):
         return _with_gradient(ctx, logits, owner._kernel(logits, labels, True), owner, owner._loss_of_stats)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return _scaled(ctx, gradient), None, None
 
@@ -279,7 +278,6 @@ class _ChannelLoss(torch.autograd.Function):
         return _with_gradient(ctx, logits, kernel, owner, owner._loss_of_channels)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return _scaled(ctx, gradient), None, None
 
@@ -304,6 +302,7 @@ def _with_gradient(
 
 
 def _scaled(ctx: Any, gradient: Tensor) -> Tensor:
+    refuse_second_derivative()
     (by_logits,) = ctx.saved_tensors
     return by_logits if gradient == 1 else by_logits * gradient  # 1 as from loss.backward(): no other copy is needed
 

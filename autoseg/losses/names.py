@@ -94,6 +94,10 @@ def _kind_and_name(text: str, bare: str) -> tuple[TermKind, str]:
     if "+" in text:
         raise InputError(f"unknown loss '{text}'", cure="write spaces around the plus of a sum: 'ce + dice'")
     if bare == "published" and not colon:
+        metric = {one.lower(): one for one in formula.names()}.get(text.lower())
+        if metric and metric not in PUBLISHED:
+            cure = f"give naive:{metric}, or what `autoseg loss list {metric}` names"
+            raise InputError(f"the authors published no surrogate for {metric}", cure=cure)
         return "published", text
     metrics, presets = "|".join(formula.names()), "|".join(PUBLISHED)
     known = [

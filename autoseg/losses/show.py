@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from autoseg.errors import shown
 from autoseg.losses.curves import Curve, CurveSpace
 from autoseg.losses.names import parse_loss
 from autoseg.losses.surrogate import Surrogate
@@ -32,7 +33,7 @@ def describe(spec: str) -> str:
         settings = {key: value for key, value in loss.conventions.model_dump().items() if value is not None}
         parts.append("conventions: " + ", ".join(f"{key} {value}" for key, value in settings.items()))
         parts += [_describe_curve(name, loss.space, points) for name, points in loss.curves.items()]
-    return "\n\n".join(parts) + "\n"
+    return shown("\n\n".join(parts)) + "\n"
 
 
 def curve_title(name: str) -> str:

@@ -7,6 +7,7 @@ published surrogates answer to their names.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from autoseg.errors import InputError, unknown
 from autoseg.files import Document, Part, in_words, read_json
 from autoseg.losses.published import PUBLISHED, published
 from autoseg.losses.surrogate import Surrogate
+
+logger = logging.getLogger(__name__)
 
 VARIABLE = "AUTOSEG_ZOO"
 SHIPPED = Path(__file__).parent / "entries"
@@ -47,7 +50,9 @@ class Evidence(Part):
     @field_validator("scores")
     @classmethod
     def _with_this(cls, scores: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-        if "this" not in scores or not all(seed.isdecimal() for seeds in scores.values() for seed in seeds):
+        seeds = [list(by_seed) for by_seed in scores.values()]
+        known = all(re.fullmatch(r"[0-9]{1,18}", seed) for each in seeds for seed in each)
+        if "this" not in scores or not all(seeds) or not known:
             raise InputError(f"found {sorted(scores)}", expected="'this' and other losses, each with scores by seed")
         return scores
 
@@ -87,20 +92,32 @@ class Entry(Document):
 
 def own_folder() -> Path:
     """Return where a group's own entries are."""
-    return Path(os.environ.get(VARIABLE) or Path.home() / ".local" / "share" / "autoseg" / "zoo")
+    return Path(os.environ.get(VARIABLE) or "~/.local/share/autoseg/zoo").expanduser()
 
 
 def entries() -> dict[str, Entry]:
     """Return all entries of files by name: the group's own, then those that come with the package.
 
-    Names that differ in the case of letters are one name.
+    Names that differ in the case of letters are one name. A file that is no entry, or one for a metric that is not
+    registered here, is left out, and a warning names it: it must not keep others from their entries.
     """
+    return _read()[0]
+
+
+def _read() -> tuple[dict[str, Entry], dict[str, InputError]]:
+    """Return all entries by name, and what is wrong with the other files, by their names in lower case."""
     found: dict[str, Entry] = {}
+    wrong: dict[str, InputError] = {}
     for folder in (own_folder(), SHIPPED):
         for path in sorted(folder.glob("*.json")):
-            entry = Entry.load(path)
-            found.setdefault(entry.name.lower(), entry)
-    return {entry.name: entry for entry in found.values()}
+            try:
+                entry = Entry.load(path)
+            except InputError as error:
+                wrong.setdefault(path.stem.lower(), error)
+                logger.warning("Left out of the zoo: %s", error)
+            else:
+                found.setdefault(entry.name.lower(), entry)
+    return {entry.name: entry for entry in found.values()}, wrong
 
 
 def measured(name: str) -> list[Evidence]:
@@ -115,8 +132,10 @@ def from_zoo(name: str) -> Surrogate:
     >>> from_zoo("miou-paper").metric
     'mIoU'
     """
-    known = entries()
+    known, wrong = _read()
     match = {one.lower(): one for one in known}.get(str(name).lower())
+    if str(name).lower() in wrong:  # also if another folder has one of that name: it is not the one that is meant
+        raise wrong[str(name).lower()]
     if match is not None:
         entry = known[match]
         return entry.loss.model_copy(update={"source": entry.loss.source or f"zoo entry '{match}'"})
@@ -132,7 +151,8 @@ def add(file: str | os.PathLike[str], name: str | None = None, *, replace: bool 
     schema = content.get("schema") if isinstance(content, Mapping) else None
     if schema == Surrogate.SCHEMA:
         surrogate = Surrogate.read(content, file)
-        entry = Entry(name=name or surrogate.metric, surrogate=surrogate.content())
+        named = {"name": name or surrogate.metric, "surrogate": surrogate.content()}
+        entry = Entry.read({"schema": Entry.SCHEMA, **named}, file)
     elif schema == Entry.SCHEMA:
         entry = Entry.read(content, file)
         entry = entry if name is None else Entry.read({**entry.content(), "name": name}, file)

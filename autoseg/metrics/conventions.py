@@ -82,7 +82,7 @@ class Conventions(Part):
         ge=0,
         le=1000,
         description="clDice: how often a map is eroded to find its skeleton; half the width of the widest object is "
-        "enough",
+        "enough, and objects wider than 2 (skeleton_steps + 1) have none and do not count",
     )
 
     @field_validator("spacing", mode="before")
@@ -97,6 +97,15 @@ class Conventions(Part):
         if len(sizes) not in (2, 3) or not all(0 < size <= 1e6 for size in sizes):
             raise InputError(f"found {value}", expected="two or three numbers above 0, (H, W) or (D, H, W)")
         return sizes
+
+    @field_validator("tversky")
+    @classmethod
+    def _not_both_0(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if value == (0, 0):
+            raise InputError(
+                f"found {list(value)}", expected="one above 0: else nothing is wrong, and all scores are 1"
+            )
+        return value
 
     @field_validator("band_width")
     @classmethod

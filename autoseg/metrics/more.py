@@ -42,7 +42,8 @@ def _weighted(inter: Any, union: Any, target: Any, weights: tuple[float, float])
 
 
 def _weighted_score(s: Sums) -> Tensor:
-    return ratio(s["inter"], s["inter"] + s["wrong"])
+    # Rounding makes the sum of nothing wrong fall below 0, which shows where a curve leaves next to nothing of TP.
+    return ratio(s["inter"], s["inter"] + s["wrong"].clamp(min=0))
 
 
 def _agreement(y_hat: Any, y: Any, ops: Ops) -> dict[str, Any]:

@@ -24,10 +24,12 @@ from autoseg.metrics.formula import Formula
 def pixels_wide(width: float, sizes: Sequence[int]) -> int:
     """Return the width of Boundary IoU's bands in pixels: at least 1, and below 1 a share of the image's diagonal.
 
+    The diagonal of a volume that is one slice is that of the slice.
+
     >>> pixels_wide(0.02, (512, 512)), pixels_wide(3, (512, 512))
     (14, 3)
     """
-    share = width * math.hypot(*sizes) if width < 1 else width
+    share = width * math.hypot(*(sizes[axis] for axis in bordered(sizes, 0))) if width < 1 else width
     return max(round(share), 1)
 
 

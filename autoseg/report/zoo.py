@@ -6,9 +6,10 @@ import json
 import statistics
 from collections.abc import Sequence
 
-from autoseg.errors import unknown
+from autoseg.errors import shown, unknown
 from autoseg.losses import zoo
 from autoseg.losses.published import PUBLISHED, published
+from autoseg.metrics import formula
 from autoseg.report.comparison import paired
 from autoseg.report.published import published_table
 
@@ -19,14 +20,22 @@ def describe(only: Sequence[str] = ()) -> str:
     found = [({f"zoo:{name}", name, entry.loss.metric}, _entry(entry)) for name, entry in entries.items()]
     found += [({f"published:{name}", name, loss.metric}, _published(name)) for name, loss in theirs.items()]
     known = set[str]().union(*(names for names, _ in found))
-    for name in only:
-        if name.lower() not in {one.lower() for one in known}:
-            raise unknown("surrogate or metric", name, known)
     asked = {name.lower() for name in only}
     texts = [text for names, text in found if not asked or asked & {name.lower() for name in names}]
+    metrics = {metric.lower(): metric for metric in formula.names()}
+    for name in only:
+        if name.lower() in {one.lower() for one in known}:
+            continue
+        if name.lower() not in metrics:
+            raise unknown("surrogate or metric", name, known | set(metrics.values()))
+        metric = metrics[name.lower()]
+        texts.append(
+            f"No surrogate for {metric} has a name yet. `naive:{metric}` is the one without parameters; what a search "
+            "finds gets a name by `autoseg loss add`."
+        )
     if not entries and not only:
         texts.insert(0, "No entries of files. `autoseg loss add FILE` adds one.")
-    return "\n\n".join(texts) + "\n"
+    return shown("\n\n".join(texts)) + "\n"
 
 
 def _entry(entry: zoo.Entry) -> str:
@@ -60,13 +69,13 @@ def _measured(found: zoo.Evidence) -> list[str]:
     ours = {int(seed): score for seed, score in found.scores["this"].items()}
     lines = [
         f"  {found.metric} on {found.data}, which it was not searched on; {found.network} ({found.command})",
-        f"    this loss: {statistics.fmean(ours.values()):.2f}, mean of {len(ours)} seeds",
+        f"    this loss: {statistics.fmean(ours.values()):.2f}, mean of {len(ours)} seed{'s' * (len(ours) > 1)}",
     ]
     for loss, scores in found.scores.items():
         if loss != "this":
             theirs = {int(seed): score for seed, score in scores.items()}
             gain = paired(ours, theirs)
-            verdict = f"; this is {gain.text}: {gain.verdict}" if gain else "; one seed tells nothing"
+            verdict = f"; this is {gain.text}: {gain.verdict}" if gain else "; fewer than two common seeds tell nothing"
             lines.append(f"    {loss}: {statistics.fmean(theirs.values()):.2f}{verdict}")
     return lines
 

@@ -119,24 +119,37 @@ class Folder:
         return self.step(step) / f"weights-{number}.safetensors"
 
     def link(self, proposals: Proposals) -> Link:
-        """Return a step's place in its chain; an error, if the network that it starts from is not there."""
+        """Return a step's place in its chain."""
         assert isinstance(proposals.step, int)
         start, path = proposals.start, None
         if start is not None:
             path = self.weights_path(proposals.step - 1, start.trial)
-            if not path.exists() or checksum(path) != start.weights:
-                raise InputError(
-                    "the network that this step starts from is missing or not as it was",
-                    where=path,
-                    cure="start the search again: it trains that trial again",
-                )
         return Link(proposals.step, proposals.search.settings.steps, path, start.weights if start else None)
 
+    def check_start(self, link: Link) -> None:
+        """Refuse to train a step if the network that it starts from is not there."""
+        if link.start is not None and (not link.start.exists() or checksum(link.start) != link.weights):
+            raise InputError(
+                "the network that this step starts from is missing or not as it was",
+                where=link.start,
+                cure="start the search again: it trains that trial again",
+            )
+
     def lost_network(self, scored: Scored) -> bool:
-        """Whether the best network of a step is missing, or is not the one that was scored."""
-        best = scored.best
-        path = self.weights_path(scored.proposals.step, best.number)
-        return not path.exists() or checksum(path) != best.weights
+        """Whether the best network of a step is missing, or is not the one that was scored, and is still needed.
+
+        If it is not, it is not made again: where trainings are not repeated to the bit, all later steps would be too.
+        """
+        step, best = scored.proposals.step, scored.best
+        assert isinstance(step, int)
+        path = self.weights_path(step, best.number)
+        if path.exists() and checksum(path) == best.weights:
+            return False
+        try:
+            after = self.scored(step + 1)
+        except InputError:  # it is not scored yet
+            return True
+        return self.lost_network(after)
 
     def keep_best(self, scored: Scored) -> Path:
         """Delete the networks of a step but for the best, and return its path."""

@@ -116,7 +116,8 @@ class CMAES(Proposer):
             ) from None
         space, size = self.space, self.settings.trials_per_step
         bounds = np.tile([0.0, 1.0], (len(space.names), 1)) if space.bounded else None
-        cma = CMA(np.array(space.initial), self.settings.sigma, bounds, population_size=size, seed=search.seed)
+        with np.errstate(divide="ignore"):  # of 2 or 3 trials it takes the lesser of a share and 1 / 0
+            cma = CMA(np.array(space.initial), self.settings.sigma, bounds, population_size=size, seed=search.seed)
         self.mus = [cma.mean.copy()]
         for step in history:
             cma.tell([(theta, -score) for theta, score in zip(step.thetas, step.scores, strict=True)])

@@ -150,6 +150,8 @@ def unscored(files: Folder, step: Proposals, trials: Sequence[Trial], objective:
         scored = files.scored(step.step)
         if scored.best.number in prints and files.lost_network(scored):
             missing = [files.set_aside_lost(scored)]
+    if link and missing:
+        files.check_start(link)
     jobs = [Job(files.step(step.step), number, proposals[number], prints[number], tuple(looks)) for number in missing]
     if link is None:
         return jobs

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from autoseg.losses.curves import Curve
+from autoseg.losses.curves import Curve, refuse_second_derivative
 from autoseg.metrics import shapes
 from autoseg.metrics.more import ShapeOps
 
@@ -179,8 +179,8 @@ class _Slide(torch.autograd.Function):
         return _slid(x, *ctx.how)[-1]
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
+        refuse_second_derivative()
         (x,) = ctx.saved_tensors
         axis, reach, _, greatest = ctx.how
         for before in reversed(_slid(x, *ctx.how)[:-1]):
@@ -205,8 +205,8 @@ class _Better(torch.autograd.Function):
         return torch.maximum(a, b) if greatest else torch.minimum(a, b)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        refuse_second_derivative()
         (first,) = ctx.saved_tensors
         of_a = gradient * first
         return of_a, gradient - of_a, None
