@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import importlib
 import json
 import os
 import pickle
@@ -89,6 +91,30 @@ def test_a_registered_network_has_a_name_of_its_own_and_no_other_takes_it():
                 register_network(name, dict)
     finally:
         unregister_network("mine")
+
+
+def test_a_registered_partial_is_its_function_and_what_it_binds(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "bound_network.py"
+    file.write_text("def make(width, n): ...\n")
+    make = importlib.import_module("bound_network").make
+    seen = []
+    for width in (4, 8, 8):
+        register_network("bound", functools.partial(make, width))
+        try:
+            register_network("bound", functools.partial(make, width))  # the same: its module was imported again
+            seen.append(network_identity("bound"))
+        finally:
+            unregister_network("bound")
+        if width == 8:
+            file.write_text("def make(width, n): return None\n")
+    assert len({str(each) for each in seen}) == 3
+
+
+@pytest.mark.parametrize("make", ["my_networks:make", None, 3])
+def test_what_is_registered_must_be_callable(make):
+    with pytest.raises(InputError, match=r"register_network: found .*; expected a callable"):
+        register_network("mine", make)
 
 
 # ---- smp -----------------------------------------------------------------------------------------------------------
