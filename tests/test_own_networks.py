@@ -209,8 +209,10 @@ class Gives(nn.Module):
     [
         (lambda logits: logits, 1),
         (lambda logits: (logits, logits, logits), 3),
+        (lambda logits: (logits, None, logits), 2),
         (lambda logits: [logits], 1),
         (lambda logits: {"out": logits, "aux": logits}, 2),
+        (lambda logits: {"out": logits, "aux": None}, 1),
         (lambda logits: {"logits": logits, "loss": 3}, 1),
         (lambda logits: SimpleNamespace(logits=logits, hidden_states=None), 1),
     ],
@@ -298,6 +300,15 @@ def test_an_own_network_is_made_with_its_options_and_a_mistake_is_said_in_a_sent
             "is a Conv2d, not a function that makes one; expected a call",
         ),
         ("import torch\ndef make(n):\n    return torch.nn.Conv2d(3, n)", r"TypeError.* \(.*bad.py, line 3\)"),
+        (
+            "import torch\ndef make(n):\n    return torch.nn.LazyConv2d(n, 1)",
+            "has weights without a size: 'weight'; .*",
+        ),
+        (
+            "import torch\nclass Net(torch.nn.Conv2d):\n    def get_extra_state(self):\n        return {}\n"
+            "def make(n):\n    return Net(3, n, 1)",
+            "has a state that is no tensor: '_extra_state'; .*",
+        ),
     ],
 )
 def test_a_module_that_gives_no_network_is_refused_with_the_place_in_it(source, said, tmp_path, monkeypatch):
@@ -326,6 +337,7 @@ class NotFinite(torch.nn.Conv2d):
 def forgets(n): return Forgets(3, n, 1)
 def nothing(n): return Nothing()
 def not_finite(n): return NotFinite(3, n, 1)
+def doubles(n): return torch.nn.Conv2d(3, n, 1).double()
 """
 
 
@@ -337,6 +349,7 @@ def test_the_doctor_and_the_training_say_what_is_wrong_with_a_network(data, tmp_
         ("forgets", rf"fails on images \(2, 3, 32, 32\) in training mode: {place}"),
         ("nothing", "has no parameter that learns"),
         ("not_finite", "gives logits that are not finite in training mode"),
+        ("doubles", "fails on images .* should be the same .*; images are float32: give the module such weights"),
     ):
         with pytest.raises(InputError, match=rf"^network 'mistakes:{name}': {said}"):
             rehearse(f"mistakes:{name}", 3, (32, 32))
