@@ -408,6 +408,12 @@ def test_a_multilabel_batch_without_images_has_a_finite_loss(name):
     assert build_loss(name, mode="multilabel")(z, torch.zeros(0, 2, 4, 4)).isfinite()
 
 
+@pytest.mark.parametrize("name", ["published:mIoU", "published:BIoU", "published:BF1", "naive:NSD", "ce"])
+def test_a_batch_of_many_classes_without_images_has_a_finite_loss(name):
+    z, target = torch.zeros(0, 300, 4, 4, requires_grad=True), torch.zeros(0, 4, 4, dtype=torch.long)
+    assert build_loss(name, ignore_index=None)(z, target).isfinite()
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_multilabel_loss_of_logits_that_are_not_finite_is_nan(bad):
     z = torch.zeros(1, 2, 4, 4)

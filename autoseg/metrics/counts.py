@@ -67,12 +67,12 @@ def label_map(labels: LabelMap, num_classes: int, ignore_index: int | None, what
     labels = labels.contiguous()
     if labels.ndim == dims:
         labels = labels.unsqueeze(0)
+    kind = torch.uint8 if num_classes < 256 else torch.int32
     if labels.numel() == 0:
-        return labels.to(torch.uint8)
+        return labels.to(kind)
     low, high = (int(value) for value in torch.aminmax(labels))
     if low >= 0 and high <= 255:
         labels = labels.to(torch.uint8)  # the tests below then cost next to nothing
-    kind = torch.uint8 if num_classes < 256 else torch.int32
     if ignore_index is None or not low <= ignore_index <= high:
         inside = labels
     else:
