@@ -334,9 +334,14 @@ class NotFinite(torch.nn.Conv2d):
     def forward(self, images):
         return super().forward(images).sub(9).log()
 
+class Detached(torch.nn.Conv2d):
+    def forward(self, images):
+        return super().forward(images).detach()
+
 def forgets(n): return Forgets(3, n, 1)
 def nothing(n): return Nothing()
 def not_finite(n): return NotFinite(3, n, 1)
+def detached(n): return Detached(3, n, 1)
 def doubles(n): return torch.nn.Conv2d(3, n, 1).double()
 """
 
@@ -353,7 +358,11 @@ def test_the_doctor_and_the_training_say_what_is_wrong_with_a_network(data, tmp_
     ):
         with pytest.raises(InputError, match=rf"^network 'mistakes:{name}': {said}"):
             rehearse(f"mistakes:{name}", 3, (32, 32))
-    for name, said in (("forgets", place), ("nothing", "has no parameter that learns")):
+    for name, said in (
+        ("forgets", place),
+        ("nothing", "has no parameter that learns"),
+        ("detached", "gives logits without a gradient in training mode, though .*; look for `torch.no_grad"),
+    ):
         task = arguments(data, f"mistakes:{name}")
         assert main(["train", "--loss", "ce", "--out", str(tmp_path / name), "--quiet", *task]) == 2
         assert re.search(said, capsys.readouterr().err)
@@ -469,6 +478,15 @@ def test_a_wrong_file_says_what_does_not_fit(tmp_path, mobilenet):
             build_network("bare_network:make", 3, mobilenet)
     finally:
         sys.path.remove(str(tmp_path))
+
+
+def test_a_file_of_a_network_whose_own_part_is_called_module_fits_it(tmp_path, monkeypatch):
+    make = lambda n: nn.DataParallel(my_networks.make(n))  # noqa: E731
+    monkeypatch.setattr(my_networks, "parallel", make, raising=False)
+    for state in (make(4).state_dict(), nn.DataParallel(make(4)).state_dict()):
+        torch.save(state, tmp_path / "whole.pth")
+        network = build_network("my_networks:parallel", 4, checkpoint=tmp_path / "whole.pth")
+        assert torch.equal(network.module.module.head.bias, state[next(k for k in state if k.endswith("head.bias"))])
 
 
 @pytest.mark.parametrize("prefix", ["module.", "model.", "_orig_mod.", "net._orig_mod."])

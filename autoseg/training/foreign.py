@@ -75,6 +75,8 @@ class Foreign(nn.Module):
                     shape = f"shape {tuple(logits.shape)} of {logits.dtype}"
                 what = f"network '{self.name}' gives {shape} for images {tuple(padded.shape)}"
                 raise InputError(what, expected=f"{EXPECTED}; classes are {self.num_classes}")
+        if self.training and torch.is_grad_enabled() and not any(logits.requires_grad for logits in found):
+            self._refuse_without_gradient()
         sized = [_sized(logits, padded)[..., :height, :width] for logits in found]
         return tuple(sized) if self.training else sized[0]
 
@@ -89,6 +91,12 @@ class Foreign(nn.Module):
             if _not_its_own(error):
                 raise
             raise self.failure(images, error) from error
+
+    def _refuse_without_gradient(self) -> None:
+        if any(parameter.requires_grad for parameter in self.parameters()):
+            what = "gives logits without a gradient in training mode, though it has parameters that learn"
+            cure = "look for `torch.no_grad()` or `.detach()` in its forward"
+            raise InputError(what, where=f"network '{self.name}'", cure=cure)
 
     def failure(self, images: Tensor, error: Exception) -> InputError:
         """Return, in a sentence, an error that the module raised when it was given images."""
