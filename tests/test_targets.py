@@ -381,6 +381,25 @@ def test_soft_targets_by_the_formula_equal_labels_where_they_are_hard(name):
         build_loss(name)(logits, soft + 0.5)
 
 
+@pytest.mark.parametrize("name", [*(f"published:{name}" for name in REGION), "dice", "jml", "dml", "tversky"])
+def test_a_pixel_of_no_class_is_void_in_soft_maps_too(name):
+    logits, target = batch(4, 4)
+    maps = one_hot(target, 4).double()
+    expected = value_and_gradient(build_loss(name), logits, target)
+    with as_on_a_gpu(triton=False):
+        torch.testing.assert_close(value_and_gradient(build_loss(name), logits, maps), expected, rtol=0, atol=1e-6)
+        assert build_loss(name, ignore_index=None)(logits, maps).isnan()  # there is no void
+    soft, void = 0.9 * maps, (target == 255).unsqueeze(1)
+    assert build_loss(name)(logits, soft) == build_loss(name)(logits, soft.masked_fill(void, 255))
+    with pytest.raises(InputError, match="target: has pixels of no class; expected probabilities; say ignore_index"):
+        build_loss(name, ignore_index=None)(logits, soft)
+
+
+def test_soft_maps_that_are_not_finite_are_refused():
+    with pytest.raises(InputError, match="outside"):
+        build_loss("dice")(torch.zeros(1, 3, 4, 4), torch.full((1, 3, 4, 4), float("nan")))
+
+
 @pytest.mark.parametrize(
     ("mode", "logits", "target", "where"),
     [
