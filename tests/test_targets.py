@@ -381,6 +381,25 @@ def test_soft_targets_by_the_formula_equal_labels_where_they_are_hard(name):
         build_loss(name)(logits, soft + 0.5)
 
 
+@pytest.mark.parametrize("void", [255, None])
+@pytest.mark.parametrize("name", [*ALL, "naive:NSD"])
+def test_on_a_gpu_a_pixel_of_no_class_makes_the_loss_nan_wherever_it_is(name, void):
+    logits, _ = batch(3, 3)
+    target = torch.zeros(logits.shape[0], *logits.shape[2:], dtype=torch.long)
+    target[..., :2] = 1  # a boundary at the left; what is wrong is far from it, at the right
+    loss = build_loss(name, ignore_index=void)
+    maps = one_hot(target, 3)
+    maps[:, :2, -1, -1] = 1
+    wrong = [maps]
+    for label in (0.5, -1, 3, *[255] * (void is None)):
+        wrong.append(target.float() if label == 0.5 else target.clone())
+        wrong[-1][:, -1, -1] = label
+    with as_on_a_gpu(triton=False):
+        assert loss(logits, target).isfinite()
+        for each in wrong:
+            assert loss(logits, each).isnan()
+
+
 @pytest.mark.parametrize("name", [*(f"published:{name}" for name in REGION), "dice", "jml", "dml", "tversky"])
 def test_a_pixel_of_no_class_is_void_in_soft_maps_too(name):
     logits, target = batch(4, 4)
