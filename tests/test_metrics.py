@@ -433,9 +433,17 @@ def _train_with_metrics_inside(m: SegmentationMetrics, maps: np.ndarray) -> None
     assert m.compute() == before
 
 
-def test_labels_of_many_classes_are_only_read():
+@pytest.mark.parametrize("metric", [*METRICS, "mDice", "BoundaryIoU", "NSD", "clDice"])
+def test_labels_of_many_classes_are_only_read(metric):
     target = torch.arange(300, dtype=torch.int32).view(1, 15, 20)
-    before, metrics = target.clone(), SegmentationMetrics(num_classes=300, ignore_index=None, metrics=["mIoU"])
+    before, metrics = target.clone(), SegmentationMetrics(num_classes=300, ignore_index=None, metrics=[metric])
     metrics.update(target, target)
-    assert metrics.compute() == {"mIoU": 1.0}
+    assert metrics.compute() == {metric: 1.0}
     assert torch.equal(target, before)
+
+
+def test_metrics_of_many_classes_have_one_score_alone_and_together():
+    pred, target = torch.randint(0, 300, (2, 2, 15, 20), dtype=torch.int32, generator=torch.Generator().manual_seed(0))
+    names = [*METRICS, "mDice", "BoundaryIoU", "NSD"]
+    together, alone = (SegmentationMetrics(300, None, metrics=wanted) for wanted in (names, ["mDice"]))
+    assert together(pred, target)["mDice"] == alone(pred, target)["mDice"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import pydoc
 import random
 import subprocess
 import sys
@@ -189,6 +190,14 @@ def test_a_script_that_its_workers_would_run_again_says_so_and_trains_nothing_tw
     assert done.stdout.count("begun") == 1
     assert "a worker process imports the script" in done.stderr
     assert done.stderr.splitlines()[-1].count("below `if __name__ == '__main__':`") == 1
+
+
+def test_help_of_the_search_says_what_its_arguments_are_before_what_the_package_is():
+    shown = pydoc.render_doc(autoseg.search, renderer=pydoc.plaintext)
+    assert "Search a loss for a metric: train with many losses" in shown.splitlines()[3]
+    assert (
+        0 < shown.index("trials_per_gpu: how many workers") < shown.index("Called as a function") < shown.index("PACK")
+    )
 
 
 def test_reprs_are_a_line_or_two():

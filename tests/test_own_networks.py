@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import importlib
 import json
 import os
 import pickle
@@ -89,6 +91,30 @@ def test_a_registered_network_has_a_name_of_its_own_and_no_other_takes_it():
                 register_network(name, dict)
     finally:
         unregister_network("mine")
+
+
+def test_a_registered_partial_is_its_function_and_what_it_binds(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "bound_network.py"
+    file.write_text("def make(width, n): ...\n")
+    make = importlib.import_module("bound_network").make
+    seen = []
+    for width in (4, 8, 8):
+        register_network("bound", functools.partial(make, width))
+        try:
+            register_network("bound", functools.partial(make, width))  # the same: its module was imported again
+            seen.append(network_identity("bound"))
+        finally:
+            unregister_network("bound")
+        if width == 8:
+            file.write_text("def make(width, n): return None\n")
+    assert len({str(each) for each in seen}) == 3
+
+
+@pytest.mark.parametrize("make", ["my_networks:make", None, 3])
+def test_what_is_registered_must_be_callable(make):
+    with pytest.raises(InputError, match=r"register_network: found .*; expected a callable"):
+        register_network("mine", make)
 
 
 # ---- smp -----------------------------------------------------------------------------------------------------------
@@ -183,8 +209,10 @@ class Gives(nn.Module):
     [
         (lambda logits: logits, 1),
         (lambda logits: (logits, logits, logits), 3),
+        (lambda logits: (logits, None, logits), 2),
         (lambda logits: [logits], 1),
         (lambda logits: {"out": logits, "aux": logits}, 2),
+        (lambda logits: {"out": logits, "aux": None}, 1),
         (lambda logits: {"logits": logits, "loss": 3}, 1),
         (lambda logits: SimpleNamespace(logits=logits, hidden_states=None), 1),
     ],
@@ -272,6 +300,15 @@ def test_an_own_network_is_made_with_its_options_and_a_mistake_is_said_in_a_sent
             "is a Conv2d, not a function that makes one; expected a call",
         ),
         ("import torch\ndef make(n):\n    return torch.nn.Conv2d(3, n)", r"TypeError.* \(.*bad.py, line 3\)"),
+        (
+            "import torch\ndef make(n):\n    return torch.nn.LazyConv2d(n, 1)",
+            "has weights without a size: 'weight'; .*",
+        ),
+        (
+            "import torch\nclass Net(torch.nn.Conv2d):\n    def get_extra_state(self):\n        return {}\n"
+            "def make(n):\n    return Net(3, n, 1)",
+            "has a state that is no tensor: '_extra_state'; .*",
+        ),
     ],
 )
 def test_a_module_that_gives_no_network_is_refused_with_the_place_in_it(source, said, tmp_path, monkeypatch):
@@ -297,9 +334,15 @@ class NotFinite(torch.nn.Conv2d):
     def forward(self, images):
         return super().forward(images).sub(9).log()
 
+class Detached(torch.nn.Conv2d):
+    def forward(self, images):
+        return super().forward(images).detach()
+
 def forgets(n): return Forgets(3, n, 1)
 def nothing(n): return Nothing()
 def not_finite(n): return NotFinite(3, n, 1)
+def detached(n): return Detached(3, n, 1)
+def doubles(n): return torch.nn.Conv2d(3, n, 1).double()
 """
 
 
@@ -311,10 +354,15 @@ def test_the_doctor_and_the_training_say_what_is_wrong_with_a_network(data, tmp_
         ("forgets", rf"fails on images \(2, 3, 32, 32\) in training mode: {place}"),
         ("nothing", "has no parameter that learns"),
         ("not_finite", "gives logits that are not finite in training mode"),
+        ("doubles", "fails on images .* should be the same .*; images are float32: give the module such weights"),
     ):
         with pytest.raises(InputError, match=rf"^network 'mistakes:{name}': {said}"):
             rehearse(f"mistakes:{name}", 3, (32, 32))
-    for name, said in (("forgets", place), ("nothing", "has no parameter that learns")):
+    for name, said in (
+        ("forgets", place),
+        ("nothing", "has no parameter that learns"),
+        ("detached", "gives logits without a gradient in training mode, though .*; look for `torch.no_grad"),
+    ):
         task = arguments(data, f"mistakes:{name}")
         assert main(["train", "--loss", "ce", "--out", str(tmp_path / name), "--quiet", *task]) == 2
         assert re.search(said, capsys.readouterr().err)
@@ -430,6 +478,15 @@ def test_a_wrong_file_says_what_does_not_fit(tmp_path, mobilenet):
             build_network("bare_network:make", 3, mobilenet)
     finally:
         sys.path.remove(str(tmp_path))
+
+
+def test_a_file_of_a_network_whose_own_part_is_called_module_fits_it(tmp_path, monkeypatch):
+    make = lambda n: nn.DataParallel(my_networks.make(n))  # noqa: E731
+    monkeypatch.setattr(my_networks, "parallel", make, raising=False)
+    for state in (make(4).state_dict(), nn.DataParallel(make(4)).state_dict()):
+        torch.save(state, tmp_path / "whole.pth")
+        network = build_network("my_networks:parallel", 4, checkpoint=tmp_path / "whole.pth")
+        assert torch.equal(network.module.module.head.bias, state[next(k for k in state if k.endswith("head.bias"))])
 
 
 @pytest.mark.parametrize("prefix", ["module.", "model.", "_orig_mod.", "net._orig_mod."])

@@ -381,6 +381,44 @@ def test_soft_targets_by_the_formula_equal_labels_where_they_are_hard(name):
         build_loss(name)(logits, soft + 0.5)
 
 
+@pytest.mark.parametrize("void", [255, None])
+@pytest.mark.parametrize("name", [*ALL, "naive:NSD"])
+def test_on_a_gpu_a_pixel_of_no_class_makes_the_loss_nan_wherever_it_is(name, void):
+    logits, _ = batch(3, 3)
+    target = torch.zeros(logits.shape[0], *logits.shape[2:], dtype=torch.long)
+    target[..., :2] = 1  # a boundary at the left; what is wrong is far from it, at the right
+    loss = build_loss(name, ignore_index=void)
+    maps = one_hot(target, 3)
+    maps[:, :2, -1, -1] = 1
+    wrong = [maps]
+    for label in (0.5, -1, 3, *[255] * (void is None)):
+        wrong.append(target.float() if label == 0.5 else target.clone())
+        wrong[-1][:, -1, -1] = label
+    with as_on_a_gpu(triton=False):
+        assert loss(logits, target).isfinite()
+        for each in wrong:
+            assert loss(logits, each).isnan()
+
+
+@pytest.mark.parametrize("name", [*(f"published:{name}" for name in REGION), "dice", "jml", "dml", "tversky"])
+def test_a_pixel_of_no_class_is_void_in_soft_maps_too(name):
+    logits, target = batch(4, 4)
+    maps = one_hot(target, 4).double()
+    expected = value_and_gradient(build_loss(name), logits, target)
+    with as_on_a_gpu(triton=False):
+        torch.testing.assert_close(value_and_gradient(build_loss(name), logits, maps), expected, rtol=0, atol=1e-6)
+        assert build_loss(name, ignore_index=None)(logits, maps).isnan()  # there is no void
+    soft, void = 0.9 * maps, (target == 255).unsqueeze(1)
+    assert build_loss(name)(logits, soft) == build_loss(name)(logits, soft.masked_fill(void, 255))
+    with pytest.raises(InputError, match="target: has pixels of no class; expected probabilities; say ignore_index"):
+        build_loss(name, ignore_index=None)(logits, soft)
+
+
+def test_soft_maps_that_are_not_finite_are_refused():
+    with pytest.raises(InputError, match="outside"):
+        build_loss("dice")(torch.zeros(1, 3, 4, 4), torch.full((1, 3, 4, 4), float("nan")))
+
+
 @pytest.mark.parametrize(
     ("mode", "logits", "target", "where"),
     [
@@ -406,6 +444,12 @@ def test_soft_targets_are_refused_where_boundaries_are_needed(name):
 def test_a_multilabel_batch_without_images_has_a_finite_loss(name):
     z = torch.zeros(0, 2, 4, 4, requires_grad=True)
     assert build_loss(name, mode="multilabel")(z, torch.zeros(0, 2, 4, 4)).isfinite()
+
+
+@pytest.mark.parametrize("name", ["published:mIoU", "published:BIoU", "published:BF1", "naive:NSD", "ce"])
+def test_a_batch_of_many_classes_without_images_has_a_finite_loss(name):
+    z, target = torch.zeros(0, 300, 4, 4, requires_grad=True), torch.zeros(0, 4, 4, dtype=torch.long)
+    assert build_loss(name, ignore_index=None)(z, target).isfinite()
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

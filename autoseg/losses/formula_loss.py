@@ -197,13 +197,18 @@ class FormulaLoss(Loss):
             return super().of_soft(logits, target)
         self._follow(logits)
         target = stripped(target).to(logits.device)
-        void = torch.zeros_like(target[:, :1], dtype=torch.bool)
+        void = (target == 0).all(1, keepdim=True)  # a pixel of no class, as in one-hot maps
+        look, unknown = (eager := eager_on_cpu(target)) or self.check_labels, void.any()
         if self.ignore_index is not None:
-            void = (target == self.ignore_index).any(1, keepdim=True)
+            void, unknown = void | (target == self.ignore_index).any(1, keepdim=True), torch.zeros_like(unknown)
         y = target.masked_fill(void, 0.0)
-        wrong = ((y < 0) | (y > 1)).any()
-        if ((eager := eager_on_cpu(target)) or self.check_labels) and wrong:
+        outside = ~((y >= 0) & (y <= 1)).all()
+        if look and outside:
             raise InputError("holds numbers outside [0, 1]", where="target", expected="probabilities of the classes")
+        if look and unknown:
+            cure = "say ignore_index: they are then void"
+            raise InputError("has pixels of no class", where="target", expected="probabilities", cure=cure)
+        wrong = outside | unknown
         with torch.autocast(logits.device.type, enabled=False):
             logits = precise(logits)
             valid = (~void).to(logits.dtype)

@@ -119,7 +119,9 @@ class Labels:
         edge = self.edges(classes, void, False)
         if not self.eager:
             band = device_labels.band(self.safe(classes, void)[0], edge, radius, drop_background)
-            return torch.where(band, self.target.long(), NO_VOID if void is None else void)
+            target = self.target.long()
+            wrong = target != target.clamp(0, classes - 1)
+            return torch.where(band | wrong, target, NO_VOID if void is None else void)
         labels = self.checked(classes, void)
         conventions = Conventions(boundary_radius=radius, drop_background=drop_background)
         return labels.masked_fill(~counts.band(labels, edge, conventions).bool(), classes)

@@ -14,7 +14,7 @@ from autoseg.losses.kernels.device import eager_on_cpu
 from autoseg.losses.labels import Labels
 from autoseg.metrics.targets import (
     LABELS,
-    NO_VOID,
+    NO_CLASS,
     Mode,
     call_that_works,
     check_whole_numbers,
@@ -99,7 +99,7 @@ def label_maps(target: Tensor, shape: tuple[int, ...], channels: int) -> Tensor:
     if eager_on_cpu(floats):
         check_whole_numbers(floats, labels, "target")
         return labels
-    return torch.where(floats == labels, labels, NO_VOID)
+    return torch.where(floats == labels, labels, NO_CLASS)
 
 
 def label_channels(logits: Tensor, target: Tensor) -> Tensor:

@@ -67,12 +67,12 @@ def label_map(labels: LabelMap, num_classes: int, ignore_index: int | None, what
     labels = labels.contiguous()
     if labels.ndim == dims:
         labels = labels.unsqueeze(0)
+    kind = torch.uint8 if num_classes < 256 else torch.int32
     if labels.numel() == 0:
-        return labels.to(torch.uint8)
+        return labels.to(kind)
     low, high = (int(value) for value in torch.aminmax(labels))
     if low >= 0 and high <= 255:
         labels = labels.to(torch.uint8)  # the tests below then cost next to nothing
-    kind = torch.uint8 if num_classes < 256 else torch.int32
     if ignore_index is None or not low <= ignore_index <= high:
         inside = labels
     else:
@@ -218,7 +218,7 @@ def boundary_matches(
     states = 2 * num_classes + 2
     code = torch.zeros_like(pred, dtype=smallest_type(states * states))
     for labels, edge, matched in ((pred, pred_edge, matched_pred), (target, target_edge, matched_target)):
-        state = labels.to(code.dtype).mul_(2).add_(matched).add_(2).mul_(edge)
+        state = labels.to(code.dtype, copy=True).mul_(2).add_(matched).add_(2).mul_(edge)
         code = code.mul_(states).add_(state)
     joint = torch.bincount(code.view(-1), minlength=states * states).view(states, states)
     of_pred, of_target = (joint.sum(1 - axis)[2:].view(-1, 2) for axis in (0, 1))

@@ -11,7 +11,8 @@ from torch import Tensor
 from autoseg.errors import InputError
 
 LABELS = "integer class labels"
-NO_VOID = -(2**40)  # a number that is no label
+NO_VOID = -(2**40)  # the label of void where there is none: no pixel has it
+NO_CLASS = NO_VOID - 1  # what a pixel becomes that has no label; it is void nowhere
 
 Mode = Literal["binary", "multiclass", "multilabel"]
 """What the channels of a prediction are: see `autoseg.losses.batch.Loss`."""
@@ -53,11 +54,11 @@ def labels_of_one_hot(maps: Tensor, ignore_index: int | None, where: str = "targ
     """
     ones = maps == 1
     counts, zeros = ones.sum(1), (maps == 0).sum(1)
-    labels = torch.where((counts == 1) & (zeros == maps.shape[1] - 1), ones.byte().argmax(1), NO_VOID)
+    labels = torch.where((counts == 1) & (zeros == maps.shape[1] - 1), ones.byte().argmax(1), NO_CLASS)
     if ignore_index is not None:
         void = (zeros == maps.shape[1]) | (maps == ignore_index).any(1)
         labels = torch.where(void, ignore_index, labels)
-    if look and bool((labels == NO_VOID).any()):
+    if look and bool((labels == NO_CLASS).any()):
         raise InputError(
             "has pixels that are not of one class",
             where=where,

@@ -41,5 +41,15 @@ class _Room(ModuleType):
 
         return inspect.signature(search)
 
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        """What the arguments are, before what the package is: `help(autoseg.search)`, and notebooks, show this."""
+        import inspect
+
+        from autoseg.search.notebook import search
+
+        arguments = inspect.cleandoc(search.__doc__ or "").partition(">>>")[0]
+        return f"{arguments}{vars(self)['__doc__']}"
+
 
 sys.modules[__name__].__class__ = _Room

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from autoseg.errors import InputError, first_line, unknown, whole_number
 from autoseg.plugins import described
@@ -74,6 +75,8 @@ class Foreign(nn.Module):
                     shape = f"shape {tuple(logits.shape)} of {logits.dtype}"
                 what = f"network '{self.name}' gives {shape} for images {tuple(padded.shape)}"
                 raise InputError(what, expected=f"{EXPECTED}; classes are {self.num_classes}")
+        if self.training and torch.is_grad_enabled() and not any(logits.requires_grad for logits in found):
+            self._refuse_without_gradient()
         sized = [_sized(logits, padded)[..., :height, :width] for logits in found]
         return tuple(sized) if self.training else sized[0]
 
@@ -89,12 +92,21 @@ class Foreign(nn.Module):
                 raise
             raise self.failure(images, error) from error
 
+    def _refuse_without_gradient(self) -> None:
+        if any(parameter.requires_grad for parameter in self.parameters()):
+            what = "gives logits without a gradient in training mode, though it has parameters that learn"
+            cure = "look for `torch.no_grad()` or `.detach()` in its forward"
+            raise InputError(what, where=f"network '{self.name}'", cure=cure)
+
     def failure(self, images: Tensor, error: Exception) -> InputError:
         """Return, in a sentence, an error that the module raised when it was given images."""
         mode = "training" if self.training else "evaluation"
         what = f"fails on images {tuple(images.shape)} in {mode} mode: {described(error)}"
         cure = ""
-        if isinstance(error, RuntimeError | ValueError | AssertionError):
+        if any(weight.is_floating_point() and weight.dtype != images.dtype for weight in self.parameters()):
+            kind = str(images.dtype).removeprefix("torch.")
+            cure = f"images are {kind}: give the module such weights where it is made; `precision` is a setting"
+        elif isinstance(error, RuntimeError | ValueError | AssertionError):
             cure = "if sides must be multiples of a number, give the module an attribute `size_multiple`"
         return InputError(what, where=f"network '{self.name}'", cure=cure)
 
@@ -115,9 +127,12 @@ def logits_of(output: Any) -> list[Any]:
     """
     if hasattr(output, "logits"):  # Hugging Face's outputs are mappings too
         return [output.logits]
+    found: list[Any] = [output]
     if isinstance(output, Mapping):
-        return [output[key] for key in ("out", "logits", "aux") if key in output] or [output]
-    return list(output) if isinstance(output, tuple | list) and output else [output]
+        found = [output[key] for key in ("out", "logits", "aux") if key in output] or found
+    elif isinstance(output, tuple | list) and output:
+        found = list(output)
+    return [logits for place, logits in enumerate(found) if place == 0 or logits is not None]
 
 
 def _not_its_own(error: Exception) -> bool:
@@ -247,6 +262,13 @@ def own_module(make: Callable[..., Any], num_classes: int, options: Mapping[str,
     if not isinstance(module, nn.Module):
         what = f"gives a {type(module).__name__}"
         raise InputError(what, where=f"network '{name}'", expected="a torch.nn.Module, given the number of classes")
+    for key, value in module.state_dict().items():
+        if is_lazy(value):
+            cure = "give images to the module once where it is made"
+            raise InputError(f"has weights without a size: '{key}'", where=f"network '{name}'", cure=cure)
+        if not isinstance(value, Tensor):  # files of weights hold tensors alone
+            cure = "do without `get_extra_state`, or return a tensor there"
+            raise InputError(f"has a state that is no tensor: '{key}'", where=f"network '{name}'", cure=cure)
     return module
 
 

@@ -13,6 +13,7 @@ autoseg.errors.InputError: unknown network 'deeplabv3plus-r81'; did you mean 'de
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -50,6 +51,9 @@ def register_network(name: str, make: Callable[..., Any]) -> None:
     """
     if not _PLAIN.fullmatch(name):
         raise InputError(f"'{name}'", where="register_network", expected="letters, digits, dots, dashes, underscores")
+    if not callable(make):
+        cure = f"choose no name: '{make}' is one" if isinstance(make, str) and names_callable(make) else ""
+        raise InputError(f"found {make!r}", where="register_network", expected="a callable", cure=cure)
     if name in BUILT_IN or _same(_registered.get(name, make)) != _same(make):
         raise InputError(f"there is a network '{name}' already", where="register_network", cure="choose another name")
     _registered[name] = make
@@ -60,8 +64,17 @@ def unregister_network(name: str) -> None:
     _registered.pop(name, None)
 
 
-def _same(make: Callable[..., Any]) -> tuple[str | None, str]:
-    return getattr(make, "__module__", None), getattr(make, "__qualname__", repr(make))
+def _same(make: Callable[..., Any]) -> tuple[str | None, str, dict[str, str]]:
+    function, bound = _unwrapped(make)
+    return function.__module__, getattr(function, "__qualname__", repr(function)), bound
+
+
+def _unwrapped(make: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, str]]:
+    """Return the function in a `functools.partial`, which itself has the module `functools`, and what it binds."""
+    if not isinstance(make, functools.partial):
+        return make, {}
+    bound = {**{str(place): value for place, value in enumerate(make.args)}, **make.keywords}
+    return make.func, {name: re.sub(r" at 0x[0-9a-f]+", "", repr(value)) for name, value in bound.items()}
 
 
 def kind_of(name: str) -> Literal["built-in", "registered", "smp", "own"]:
@@ -120,7 +133,9 @@ def network_identity(name: str, options: Mapping[str, Any] | None = None) -> dic
     elif kind == "own":
         found["network_source"] = fingerprint(source_of(name.partition(":")[0], f"network '{name}'"))
     elif kind == "registered":
-        found["network_source"] = fingerprint(source_of(_registered[name].__module__, f"network '{name}'"))
+        function, bound = _unwrapped(_registered[name])
+        source = source_of(function.__module__, f"network '{name}'")
+        found["network_source"] = fingerprint({"source": source, "bound": bound} if bound else source)
     return found
 
 

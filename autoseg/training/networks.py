@@ -162,7 +162,7 @@ def build_network(
         raise InputError(f"num_classes is {num_classes!r}", expected="a whole number, 1 or more")
     network = _as_initialised(name, num_classes, options)
     if checkpoint is not None:
-        stored.load_whole(network, stored.read(checkpoint), checkpoint)
+        stored.load_whole(network, stored.read(checkpoint, prefix=""), checkpoint)
     elif weights is not None and str(weights) != "none":
         if network.encoder is None:
             what, cure = f"network '{name}' has neither .encoder nor .backbone", "give the whole network's checkpoint"

@@ -119,6 +119,8 @@ def load_whole(
     Numbers that are not finite are refused, unless `finite` is false: a run that diverged is scored with 0.
     """
     own = network.state_dict()
+    if not any(key.startswith("module.") for key in own):
+        state = {key.removeprefix("module."): value for key, value in state.items()}
     found = _part(own, state) or dict(state)
     if not own.keys() >= found.keys():
         found = {_renamed(key, _PARTS): value for key, value in found.items()}
