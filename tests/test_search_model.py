@@ -94,6 +94,14 @@ def test_collapses_and_wild_scores_do_not_move_the_answer() -> None:
     assert model_answer(thetas, wild, STEPS, middle(), 0.2).theta == pytest.approx(calm.theta, abs=0.08)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_one_parameter_without_noise_is_followed_to_its_edge(sign: int) -> None:
+    sampler = PPO2Sampler.preset("recommended", {"x": FloatDistribution(0, 1)}, trials_per_step=8, steps=8)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(lambda trial: sign * trial.suggest_float("x", 0, 1), n_trials=64)
+    assert sampler.answer(study)["x"] == pytest.approx(max(sign, 0), abs=0.05)
+
+
 def test_coordinates_that_do_not_matter_are_found() -> None:
     thetas, _ = trials(12, count=160)
     scores = -10 * (thetas[:, 3] - 0.6) ** 2 + 0.01 * np.random.default_rng(2).normal(size=160)
