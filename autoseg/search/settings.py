@@ -110,6 +110,13 @@ class Search(Part):
         "`training.seed` of the proxy is given) and of its hold-out (unless `split_seed` of the data set is given)",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _word_off(cls, content: Any) -> Any:
+        """Take false for the word `off`: YAML reads `early: off` so."""
+        off = isinstance(content, Mapping) and content.get("early") is False
+        return {**content, "early": "off"} if off else content
+
     @field_validator("metric")
     @classmethod
     def _known_metric(cls, value: str) -> str:
