@@ -42,7 +42,7 @@ def ask(search: Search, history: Sequence[Scored], prior: PriorTrials | None = N
     (1, 32, 31)
     """
     if search.prior is not None and not history:
-        prior = _checked(search, prior)
+        prior = fitting_prior(search, prior)
     proposer = _replay(search, history, prior)
     size = search.settings.trials_per_step
     numbers = range(len(history) * size, (len(history) + 1) * size)
@@ -74,7 +74,8 @@ def _start(history: Sequence[Scored]) -> Start:
     return Start(trial=best.number, weights=best.weights)
 
 
-def _checked(search: Search, prior: PriorTrials | None) -> PriorTrials:
+def fitting_prior(search: Search, prior: PriorTrials | None) -> PriorTrials:
+    """Return the trials of another search, after checking that they have the parameters of this one."""
     if prior is None:
         raise InputError("the first step needs the trials of the other search", where=f"search '{search.name}': prior")
     if prior.names != list(search_space(search).names):
