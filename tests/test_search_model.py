@@ -281,6 +281,20 @@ def test_any_search_can_answer_with_the_model_and_needs_no_new_trials_for_it(cha
     assert "posterior std" in source
 
 
+def test_a_model_that_is_not_believed_is_said_to_be_so() -> None:
+    search, history = make(answer="model", trials_per_step=16), []
+    for _ in range(2):
+        proposals = ask(search, history)
+        scores = [TrialScore(number=t.number, metric=search.metric, score=0.5) for t in proposals.trials]
+        history.append(record(proposals, scores))
+    found = answer(search, history)
+    assert found.theta == answer(search.model_copy(update={"answer": "mean"}), history).theta
+    source = select(search, history).source
+    assert "the model is not believed: of steps left out it knows 0% of the differences" in source
+    assert "posterior" not in source
+    assert "model" not in select(search.model_copy(update={"answer": "mean"}), history).source
+
+
 def test_the_mean_of_the_recommended_preset_can_be_asked_for() -> None:
     search = make(preset="recommended", answer="mean")
     assert not search.answers_with_model

@@ -135,7 +135,7 @@ class Candidate:
     """A possible answer: its parameters, where they come from, and their score as a share, if there is one.
 
     `step` is the number of the step that a mean is the mean of; the mean after the last step has the next number.
-    `model` is what the model says of its own answer.
+    `model` is what the model says of its own answer; where it was not believed, the candidate is the sampler's.
     """
 
     theta: tuple[float, ...]
@@ -192,11 +192,13 @@ def select(search: Search, history: Sequence[Scored], rescored: Scored | None = 
     best = selected(search, history, rescored)
     if rescored is not None:
         score = f"own score {best.score:.6g}, best of {len(rescored.scores)}"
-    elif best.model is not None:
+    elif best.model is not None and best.model.trusted:
         score = f"expected score {best.score:.6g}"
     else:
         score = "not scored" if best.score is None else f"average score {best.score:.6g}"
-    if (found := best.model) is not None:
+    if (found := best.model) is not None and not found.trusted:
+        score += f"; the model is not believed: of steps left out it knows {max(found.skill, 0):.0%} of the differences"
+    elif found is not None:
         score += f"; posterior std {found.std:.2g}, of a score {found.noise:.2g}; expected gain over the mean "
         score += f"{found.gain:.2g} +- {found.gain_std:.2g}, at most {found.distance:.2g} from it"
     if search.chained:
@@ -253,7 +255,7 @@ def _by_model(proposer: Proposer) -> Candidate:
         other=proposer.other,
     )
     if not found.trusted:
-        return _own_answer(proposer)
+        return replace(_own_answer(proposer), model=found)
     return Candidate(_floats(found.theta), f"the model's answer near {own.origin}", found.score, own.step, found)
 
 
