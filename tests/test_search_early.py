@@ -12,16 +12,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pipeline_runs import content
 from small_task import arguments, small_task
 
 from autoseg.cli import main
 from autoseg.files import parse, read_json, write_json
+from autoseg.pipeline.expansion import load_pipeline
 from autoseg.search.early import Early, Look, Seen, Watch, looks
 from autoseg.search.folder import Folder
 from autoseg.search.records import Scored, TrialScore
 from autoseg.search.runner import run as run_search
 from autoseg.search.runner import run_chunk
-from autoseg.search.settings import Search
+from autoseg.search.settings import Search, load_search
 from autoseg.search.space import changes, search_fingerprint, surrogate
 from autoseg.search.steps import answer, ask, candidates, record, rescore, select
 from autoseg.search.times import search_time
@@ -177,6 +179,14 @@ def test_bad_rules_are_refused(given: object, where: str) -> None:
 def test_a_bad_rule_is_refused_in_the_words_of_its_key(given: object, fields: dict[str, str]) -> None:
     with refused(**fields):
         parse(Search, {"metric": "mIoU", "early": given})
+
+
+def test_off_needs_no_quotes_in_yaml(tmp_path: Path) -> None:
+    (tmp_path / "search.yaml").write_text("{metric: mIoU, early: off}")  # which is false to YAML
+    assert load_search(tmp_path / "search.yaml") == Search(metric="mIoU")
+    config = content("tiny")
+    config["searches"]["mIoU"]["search"]["early"] = False
+    assert load_pipeline(config, "config").search("mIoU").early == "off"
 
 
 def test_trials_are_ended_only_where_the_settings_say_so() -> None:

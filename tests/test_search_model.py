@@ -94,6 +94,14 @@ def test_collapses_and_wild_scores_do_not_move_the_answer() -> None:
     assert model_answer(thetas, wild, STEPS, middle(), 0.2).theta == pytest.approx(calm.theta, abs=0.08)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_one_parameter_without_noise_is_followed_to_its_edge(sign: int) -> None:
+    sampler = PPO2Sampler.preset("recommended", {"x": FloatDistribution(0, 1)}, trials_per_step=8, steps=8)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(lambda trial: sign * trial.suggest_float("x", 0, 1), n_trials=64)
+    assert sampler.answer(study)["x"] == pytest.approx(max(sign, 0), abs=0.05)
+
+
 def test_coordinates_that_do_not_matter_are_found() -> None:
     thetas, _ = trials(12, count=160)
     scores = -10 * (thetas[:, 3] - 0.6) ** 2 + 0.01 * np.random.default_rng(2).normal(size=160)
@@ -271,6 +279,20 @@ def test_any_search_can_answer_with_the_model_and_needs_no_new_trials_for_it(cha
     source = select(search.model_copy(update={"answer": "model"}), history).source
     assert "the model's answer near" in source
     assert "posterior std" in source
+
+
+def test_a_model_that_is_not_believed_is_said_to_be_so() -> None:
+    search, history = make(answer="model", trials_per_step=16), []
+    for _ in range(2):
+        proposals = ask(search, history)
+        scores = [TrialScore(number=t.number, metric=search.metric, score=0.5) for t in proposals.trials]
+        history.append(record(proposals, scores))
+    found = answer(search, history)
+    assert found.theta == answer(search.model_copy(update={"answer": "mean"}), history).theta
+    source = select(search, history).source
+    assert "the model is not believed: of steps left out it knows 0% of the differences" in source
+    assert "posterior" not in source
+    assert "model" not in select(search.model_copy(update={"answer": "mean"}), history).source
 
 
 def test_the_mean_of_the_recommended_preset_can_be_asked_for() -> None:

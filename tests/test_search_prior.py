@@ -138,6 +138,27 @@ def test_a_prior_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         Folder(tmp_path).as_prior()
 
 
+@pytest.mark.parametrize("hours", [None, 1.0])
+def test_a_prior_that_does_not_fit_is_refused_before_a_trial_is_timed_and_leaves_nothing(
+    tmp_path: Path, hours: float | None, caplog
+) -> None:
+    run_search(
+        tmp_path / "other",
+        make(prior=None, metric="mAcc", steps=1, trials_per_step=2),
+        "tests.toy_objectives:near",
+        progress=False,
+    )
+    for folder, what in (("other", "searches AND.u1"), ("nowhere", "there is no search in this folder")):
+        search = make(prior=str(tmp_path / folder))
+        with refused(what=what):
+            run_search(tmp_path / "search", search, "tests.toy_objectives:near", progress=False, hours=hours)
+        write_json(tmp_path / "settings.json", search.model_dump())
+        given = ["--step", "1", "--settings", str(tmp_path / "settings.json")]
+        assert main(["ask", str(tmp_path / "search"), *given]) == 2
+        assert not (tmp_path / "search").exists()
+    assert "The plan" not in caplog.text
+
+
 def test_a_search_starts_from_a_folder_and_does_not_need_it_again(tmp_path: Path) -> None:
     first = make(prior=None, metric="FWIoU", steps=1)
     run_search(tmp_path / "first", first, "tests.toy_objectives:near", progress=False)

@@ -19,7 +19,7 @@ from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions, LossConventions
 from autoseg.pipeline.outputs import Name
 from autoseg.pipeline.partial import Fillable, Partial, keys_of
-from autoseg.search.settings import Search
+from autoseg.search.settings import Search, word_off
 from autoseg.training.settings import CHECKPOINT, NETWORK, NETWORK_OPTIONS, WEIGHTS, Training, check_start
 
 
@@ -135,6 +135,11 @@ class SomeSearch(Partial):
     loss_conventions: SomeLossConventions = Field(
         default=SomeLossConventions(), description="changes to those of the data set's losses"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _word_off(cls, content: Any) -> Any:
+        return word_off(content)
 
 
 class SearchPlan(Part):

@@ -20,7 +20,7 @@ from autoseg.losses.surrogate import Surrogate
 from autoseg.search.records import PriorTrials, Proposals, Scored, StepName, TrialScore
 from autoseg.search.settings import Search, load_search
 from autoseg.search.space import changes, search_space, self_contained
-from autoseg.search.steps import record
+from autoseg.search.steps import fitting_prior, record
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ class Folder:
                 where=self.path / "search.json",
                 cure="use the old settings, or search in a new folder",
             )
+        self.prior(search)
         write_json(self.path / "search.json", search.model_dump())
         return search
 
@@ -211,9 +212,15 @@ class Folder:
             scores=[score for step in history for score in step.scores],
         )
 
-    def kept_prior(self) -> PriorTrials | None:
-        """Return the trials of another search that the first step was made with; the other folder may be gone."""
-        return self.proposals(1).prior if (self.step(1) / "proposals.json").exists() else None
+    def prior(self, search: Search) -> PriorTrials | None:
+        """Return the trials of another search that this one starts from, if its settings name one.
+
+        Once the first step has been made with them they are its own, and the other folder may be gone.
+        """
+        if search.prior is None:
+            return None
+        kept = self.proposals(1).prior if (self.step(1) / "proposals.json").exists() else None
+        return kept or fitting_prior(search, Folder(search.prior).as_prior())
 
     def unscored(self, step: StepName, fingerprints: Mapping[int, str]) -> list[int]:
         """Return which trials have no score with the given fingerprint.

@@ -21,7 +21,10 @@ REACH = 0.75
 """How many sigmas of the policy the answer may be from the mean, in each coordinate: .15 with sigma .2."""
 
 FLOOR = 3.0
-"""A score counts as at least median - 3 (upper decile - median): how deep a collapse falls says nothing of the top."""
+"""A score counts as at least median - 3 (upper decile - median): how deep a collapse falls says nothing of the top.
+
+Not with one parameter: trials then crowd at the top so soon that this floor would be what all others score.
+"""
 
 OUTLIER = 2.5
 """A score counts as at most so many standard deviations from what the model expects of it, given all others."""
@@ -233,8 +236,9 @@ def fit(
         doubts = None if doubts is None else np.asarray(doubts) / largest
         model = fit(points, found / largest, centre, sigma, doubts=doubts, other=other)
         return replace(model, level=model.level * largest, scale=model.scale * largest)
-    upper, middle = np.quantile(found, [0.9, 0.5])
-    found = np.maximum(found, middle - FLOOR * (upper - middle))
+    if points.shape[1] > 1:
+        upper, middle = np.quantile(found, [0.9, 0.5])
+        found = np.maximum(found, middle - FLOOR * (upper - middle))
     level, scale = float(found.mean()), float(found.std())
     if scale <= 1e-12 * largest:
         scale = 1.0  # all scores are the same

@@ -254,9 +254,7 @@ def run(
     if 0 < room < workers and not here:
         _log.info(f"{room} of {workers} workers are started, as many as the GPUs have room for (see trials_per_gpu).")
         workers = room
-    prior = None
-    if search.prior is not None:
-        prior = files.kept_prior() or Folder(search.prior).as_prior()
+    prior = files.prior(search)
     most = math.inf  # steps that are done at most: what the settings say, and what was done, is kept
     began = time.perf_counter()
     history: list[Scored] = []

@@ -432,7 +432,7 @@ class PPO2Sampler(BaseSampler):
         """Return the parameters that the search answers with, by name.
 
         With `answer="model"`, as in the preset "recommended", that is the best point near the newest mean by a model of
-        all complete trials; otherwise it is `best_mean(study).mean`.
+        all complete trials, if that model is believed (docs/searches.md); otherwise it is `best_mean(study).mean`.
         """
         steps = self._read_steps(study)  # once: where the last step is full, that fits a model
         best = self._best_mean(study, steps)

@@ -21,6 +21,12 @@ from autoseg.search.early import RULES, Early
 from autoseg.search.ppo2 import PRESETS, Settings
 
 
+def word_off(content: Any) -> Any:
+    """Return the settings with the word `off` in the place of false: YAML reads `early: off` so."""
+    off = isinstance(content, Mapping) and content.get("early") is False
+    return {**content, "early": "off"} if off else content
+
+
 class Search(Part):
     """One search: a target metric, the curves to search, and how to search them.
 
@@ -109,6 +115,11 @@ class Search(Part):
         description="seed of the search; in a pipeline also of the initial heads and batches of its trials (unless "
         "`training.seed` of the proxy is given) and of its hold-out (unless `split_seed` of the data set is given)",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _word_off(cls, content: Any) -> Any:
+        return word_off(content)
 
     @field_validator("metric")
     @classmethod

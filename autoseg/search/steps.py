@@ -42,7 +42,7 @@ def ask(search: Search, history: Sequence[Scored], prior: PriorTrials | None = N
     (1, 32, 31)
     """
     if search.prior is not None and not history:
-        prior = _checked(search, prior)
+        prior = fitting_prior(search, prior)
     proposer = _replay(search, history, prior)
     size = search.settings.trials_per_step
     numbers = range(len(history) * size, (len(history) + 1) * size)
@@ -74,7 +74,8 @@ def _start(history: Sequence[Scored]) -> Start:
     return Start(trial=best.number, weights=best.weights)
 
 
-def _checked(search: Search, prior: PriorTrials | None) -> PriorTrials:
+def fitting_prior(search: Search, prior: PriorTrials | None) -> PriorTrials:
+    """Return the trials of another search, after checking that they have the parameters of this one."""
     if prior is None:
         raise InputError("the first step needs the trials of the other search", where=f"search '{search.name}': prior")
     if prior.names != list(search_space(search).names):
@@ -134,7 +135,7 @@ class Candidate:
     """A possible answer: its parameters, where they come from, and their score as a share, if there is one.
 
     `step` is the number of the step that a mean is the mean of; the mean after the last step has the next number.
-    `model` is what the model says of its own answer.
+    `model` is what the model says of its own answer; where it was not believed, the candidate is the sampler's.
     """
 
     theta: tuple[float, ...]
@@ -191,11 +192,13 @@ def select(search: Search, history: Sequence[Scored], rescored: Scored | None = 
     best = selected(search, history, rescored)
     if rescored is not None:
         score = f"own score {best.score:.6g}, best of {len(rescored.scores)}"
-    elif best.model is not None:
+    elif best.model is not None and best.model.trusted:
         score = f"expected score {best.score:.6g}"
     else:
         score = "not scored" if best.score is None else f"average score {best.score:.6g}"
-    if (found := best.model) is not None:
+    if (found := best.model) is not None and not found.trusted:
+        score += f"; the model is not believed: of steps left out it knows {max(found.skill, 0):.0%} of the differences"
+    elif found is not None:
         score += f"; posterior std {found.std:.2g}, of a score {found.noise:.2g}; expected gain over the mean "
         score += f"{found.gain:.2g} +- {found.gain_std:.2g}, at most {found.distance:.2g} from it"
     if search.chained:
@@ -252,7 +255,7 @@ def _by_model(proposer: Proposer) -> Candidate:
         other=proposer.other,
     )
     if not found.trusted:
-        return _own_answer(proposer)
+        return replace(_own_answer(proposer), model=found)
     return Candidate(_floats(found.theta), f"the model's answer near {own.origin}", found.score, own.step, found)
 
 
