@@ -451,3 +451,86 @@ def test_a_remark_on_many_classes_is_not_a_screen_of_names(tmp_path, monkeypatch
     (remark,) = [problem.what for problem in check(source) if "no training pixel" in problem.what]
     assert len(remark) < 300
     assert remark.endswith("and 136 more")
+
+
+def set_of(root: Path, *layouts: tuple[str, list], count: int = COUNT) -> None:
+    """Write images (no values) and masks by the patterns of their names."""
+    for pattern, values in layouts:
+        for k in range(count):
+            path = root / pattern.format(f"{k:02d}")
+            mask(path, values) if values else image(path)
+
+
+def masks_of(source: Source) -> set[str]:
+    return {str(Path(sample.mask).parent) for sample in source.samples}
+
+
+BLACK_AND_WHITE = [0, 255]
+
+
+def test_manual_segmentations_are_taken_and_not_where_the_camera_sees(tmp_path, monkeypatch):
+    drive = tmp_path / "a/set/DRIVE"
+    for split in ("training", "test"):
+        set_of(drive, (f"{split}/images/{{}}_{split}.tif", []), (f"{split}/mask/{{}}_{split}_mask.gif", [0, 255]))
+    set_of(drive, ("training/1st_manual/{}_manual1.gif", [0, 1]), ("training/2nd_manual/{}_manual2.gif", [0, 1]))
+    one, source = found(tmp_path / "a/set", monkeypatch)
+    assert masks_of(source) == {"data/DRIVE/training/1st_manual"}
+    assert len(source.samples) == COUNT
+    assert f"{2 * COUNT} of: the mask is a field of view" in summary(one.problems)
+    set_of(tmp_path / "b/set", ("images/{}_dr.jpg", []), ("manual1/{}_dr.tif", [0, 255]), ("mask/{}_dr_mask.tif", [0]))
+    assert masks_of(found(tmp_path / "b/set", monkeypatch)[1]) == {"data/manual1"}
+
+
+def test_images_of_test_get_no_masks_of_train(tmp_path, monkeypatch):
+    kitti = (("training/image_2/{}.png", []), ("training/semantic/{}.png", [0, 1]), ("testing/image_2/{}.png", []))
+    set_of(tmp_path / "set", *kitti, ("training/semantic_rgb/{}.png", COLOURS))
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert masks_of(source) == {"data/training/semantic"}
+    assert f"{COUNT} of: the image has no mask" in summary(one.problems)
+
+
+def test_pictures_of_the_same_scenes_and_heights_are_not_paired_with_other_labels(tmp_path, monkeypatch):
+    rgb = (("2_RGB/top_{}_RGB.tif", []), ("5_Labels/top_{}_label.tif", COLOURS))
+    others = (("3_IRRG/top_{}_IRRG.tif", []), ("5_Labels_noBoundary/top_{}_label_noBoundary.tif", COLOURS))
+    set_of(tmp_path / "set", *rgb, *others)
+    for k in range(COUNT):
+        (tmp_path / "set/1_DSM").mkdir(exist_ok=True)
+        Image.fromarray(np.full((40, 50), 30.5, np.float32)).save(tmp_path / f"set/1_DSM/dsm_{k:02d}.tif")
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert masks_of(source) == {"data/5_Labels"}
+    assert len(source.samples) == COUNT
+
+
+def test_a_set_that_is_there_in_two_formats_is_read_once(tmp_path, monkeypatch):
+    for form in ("TIF", "PNG"):
+        set_of(tmp_path / "set", (f"{form}/Original/{{}}.png", []), (f"{form}/Ground Truth/{{}}.png", BLACK_AND_WHITE))
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert masks_of(source) == {"data/PNG/Ground Truth"}
+    assert f"{2 * COUNT} of: the same lies in PNG/" in summary(one.problems)
+    set_of(tmp_path / "b/set", ("jpg/{}.jpg", []), ("png/{}.png", BLACK_AND_WHITE))
+    assert masks_of(found(tmp_path / "b/set", monkeypatch)[1]) == {"data/png"}
+
+
+@pytest.mark.parametrize("name", ["{}.png", "{}_1stHO.png", "{}_anno.bmp", "{}_manual1.tif"])
+def test_masks_lie_beside_images_under_more_names(name, tmp_path, monkeypatch):
+    set_of(tmp_path / "set", ("{}.jpg", []), (name, BLACK_AND_WHITE))
+    assert len(found(tmp_path / "set", monkeypatch)[1].samples) == COUNT
+
+
+def test_drawings_for_people_are_neither_images_nor_masks(tmp_path, monkeypatch):
+    drawn = ("SegmentationClassVisualization/{}.jpg", [])
+    set_of(tmp_path / "a/set", ("JPEGImages/{}.jpg", []), ("SegmentationClassPNG/{}.png", [0, 1]), drawn)
+    assert masks_of(found(tmp_path / "a/set", monkeypatch)[1]) == {"data/SegmentationClassPNG"}
+    set_of(tmp_path / "b/set", ("img/{}.jpg", []), ("masks_machine/{}.png", [0, 1]), ("masks_human/{}.png", []))
+    assert masks_of(found(tmp_path / "b/set", monkeypatch)[1]) == {"data/masks_machine"}
+
+
+@pytest.mark.parametrize(("train", "val"), [("train2017", "val2017"), ("DUTS-TR", "DUTS-TE"), ("traincrop", "valcrop")])
+def test_splits_are_parts_of_words_too(train, val, tmp_path, monkeypatch):
+    for folder in (train, val):
+        set_of(tmp_path / "set", (f"images/{folder}/{{}}.jpg", []), (f"masks/{folder}/{{}}.png", [0, 1]))
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert {(sample.split, Path(sample.image).parts[-2]) for sample in source.samples} == {
+        ("train", train),
+        ("val", val),
+    }
