@@ -263,8 +263,13 @@ def summary(problems: Iterable[Problem]) -> str:
 
 
 def _kind(text: str) -> str:
-    """Return a text without what differs between problems of a kind: quotations, paths, names of files, numbers."""
-    return re.sub(r"'[^']*'|\S*/\S*|\S+\.\w{2,5}\b|#?\b[0-9a-fx]*\d[0-9a-fx]*\b", "*", text)
+    """Return a text without what differs between problems of a kind: quotations, paths, names of files, numbers.
+
+    >>> _kind("the mask holds the values 3, 4, 5, ...") == _kind("the mask holds the values 7")
+    True
+    """
+    plain = re.sub(r"'[^']*'|\S*/\S*|\S+\.\w{2,5}\b|#?\b[0-9a-fx]*\d[0-9a-fx]*\b", "*", text)
+    return re.sub(r"\*(, (\*|\.\.\.))+", "*", plain)  # lists of any length
 
 
 def _of_a_kind(alike: list[Problem]) -> list[str]:

@@ -465,6 +465,14 @@ def masks_of(source: Source) -> set[str]:
     return {str(Path(sample.mask).parent) for sample in source.samples}
 
 
+def test_blue_is_a_colour_and_not_void(tmp_path, monkeypatch):
+    potsdam = [(255, 255, 255), (0, 0, 255), (0, 255, 255), (0, 255, 0), (255, 255, 0), (255, 0, 0)]
+    set_of(tmp_path / "set", ("images/{}.tif", []), ("labels/{}.tif", potsdam))
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert "colour-0000ff" in names(source)
+    assert not errors(check(source))
+
+
 BLACK_AND_WHITE = [0, 255]
 
 
@@ -534,3 +542,47 @@ def test_splits_are_parts_of_words_too(train, val, tmp_path, monkeypatch):
         ("train", train),
         ("val", val),
     }
+
+
+def test_some_of_many_class_numbers_keep_their_void(tmp_path, monkeypatch):
+    set_of(tmp_path / "set", ("images/{}.jpg", []), ("masks/{}.png", [*range(0, 180, 18), 255]))
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert len(source.classes) == 10
+    assert one.said[1].endswith("255 as void; 0 is taken for the background")
+    assert not errors(check(source))
+
+
+def test_the_lists_of_ade20k_and_coco_stuff_fit_their_masks(tmp_path, monkeypatch):
+    set_of(tmp_path / "a/set", ("images/{}.jpg", []), ("annotations/{}.png", [0, 1, 2]))
+    ade = "Idx\tRatio\tTrain\tVal\tStuff\tName\n1\t0.2\t9\t9\t1\twall\n2\t0.1\t9\t9\t1\tbuilding, edifice\n"
+    (tmp_path / "a/set/objectInfo150.txt").write_text(ade)
+    one, source = found(tmp_path / "a/set", monkeypatch)
+    assert names(source) == ["wall", "building"]
+    assert not one.has_background
+    set_of(tmp_path / "b/set", ("images/{}.jpg", []), ("pixelmaps/{}.png", [0, 1, 255]))
+    coco = ["unlabeled", "person", "bicycle", *(f"stuff-{k}" for k in range(3, 183))]
+    (tmp_path / "b/set/labels.txt").write_text("".join(f"{k}: {name}\n" for k, name in enumerate(coco)))
+    _, source = found(tmp_path / "b/set", monkeypatch)
+    assert names(source)[:2] == ["person", "bicycle"]
+
+
+def test_too_few_pairs_are_answered_by_what_is_there(tmp_path):
+    set_of(tmp_path / "few", ("images/{}.jpg", []), ("masks/{}.png", [0, 1]), count=7)
+    with pytest.raises(InputError, match=r"7 images with a mask .* add images with their masks"):
+        discover(tmp_path / "few", "auto")
+    set_of(tmp_path / "objects", ("{}/images/a.png", []), *((f"{{}}/masks/m{k}.png", [0, 255]) for k in range(4)))
+    with pytest.raises(InputError, match="unite those of an image"):
+        discover(tmp_path / "objects", "auto")
+    set_of(tmp_path / "phone", ("masks/{}.png", [0, 1]))
+    (tmp_path / "phone/a.heic").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"another format, such as a\.heic"):
+        discover(tmp_path / "phone", "auto")
+
+
+def test_strange_values_are_one_kind_however_many_a_mask_has(tmp_path, monkeypatch):
+    set_of(tmp_path / "set", ("images/{}.jpg", []), ("masks/{}.png", [0, 1]))
+    for k in range(6):
+        mask(tmp_path / f"set/masks/{k:02d}.png", [0, *range(40, 41 + k)])
+    (tmp_path / "set/classes.txt").write_text("a\nb\n")
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert len(summary(errors(check(source))).splitlines()) == 1
