@@ -242,6 +242,9 @@ def test_a_folder_with_mixed_problems_ends_in_one_screen_and_leaves_no_config(tm
     assert len(said) < 24
     assert sum("50 of:" in line for line in said) == 3
     assert not (tmp_path / "mine-auto/auto.yaml").exists()
+    listed = tmp_path / "mine-auto/auto/problems.txt"
+    assert said[-1].strip() == f"{listed} lists all."
+    assert sum("mine/masks/" in line for line in listed.read_text().splitlines()) >= 100
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from autoseg.data.check import check, survey
 from autoseg.data.discovery import Discovered, discover
 from autoseg.data.kinds import kind_of
 from autoseg.data.source import Source
-from autoseg.errors import InputError, Problem, refuse, summary, warnings
+from autoseg.errors import InputError, Problem, errors, refuse, summary, warnings
 from autoseg.files import atomic, read_settings
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions
@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 CONFIG = Path("auto.yaml")
 PROBE = Path("auto/probe.json")
+_PROBLEMS = Path("auto/problems.txt")  # each in a line
 _PROBED = Path("auto/probe")  # a few images, prepared to be measured with
 
 METRIC = "mIoU"  # if none is given
@@ -167,11 +168,14 @@ def _checked(wishes: Wishes, found: Discovered) -> Source:
     if not found.listed:
         source = replace(source, cure_of_values=lambda strange: _GIVE_LIST)
     problems = [_left_out(problem) for problem in (*found.problems, *check(source, cores()))]
-    refuse(wishes.root, problems)
+    with atomic(_PROBLEMS) as file:
+        file.write("".join(f"{problem}\n" for problem in (*errors(problems), *warnings(problems))))
+    listed = str(_PROBLEMS.absolute())
+    refuse(wishes.root, problems, listed)
     for said in found.said:
         logger.info("%s.", said)
     if remarks := warnings(problems):
-        logger.info("%d remark%s:\n%s", len(remarks), "s" * (len(remarks) > 1), summary(remarks))
+        logger.info("%d remark%s:\n%s", len(remarks), "s" * (len(remarks) > 1), summary(remarks, listed))
     return source
 
 
