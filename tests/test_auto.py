@@ -14,6 +14,7 @@ import pytest
 import yaml
 from PIL import Image
 from pipeline_runs import environment, results
+from small_task import make_data, small_task
 
 from autoseg.cli import main
 from autoseg.errors import InputError
@@ -28,7 +29,8 @@ from autoseg.pipeline.watched import left, work
 from autoseg.report.comparison import paired
 from autoseg.report.verdict import Comparison, Verdict, as_text
 from autoseg.search.space import search_space
-from autoseg.training.measures import chosen_rate
+from autoseg.training import probe
+from autoseg.training.measures import Asked, Measured, chosen_rate
 
 
 def make_images(root: Path, count: int = 40, size: int = 48) -> Path:
@@ -90,6 +92,16 @@ def test_the_range_test_takes_a_rate_below_the_one_with_the_lowest_loss():
 def test_the_time_left_follows_the_plan_first_and_the_work_later():
     assert left(100.0, 2.0, 0.0) == 100.0
     assert left(100.0, 100.0, 50.0) == 200.0
+
+
+def test_the_time_of_a_search_is_that_of_its_own_steps_and_not_of_the_slowest_rival(tmp_path):
+    path = tmp_path / "auto.yaml"
+    path.write_text(config_text(choices(["mIoU"]), Size(64, 3, 8, 40), (3, 3)))
+    pipeline = load_pipeline(read_settings(path), str(path))
+    search, tuning, *_ = work(pipeline, {"ce": 1.0, "published:mIoU": 2.0, "lovasz": 99.0, "step": 34.0})
+    # 3 x 8 trials of 40 steps, and five answers twice as long
+    assert search.count * search.seconds == pytest.approx(2.0 * 40 * (24 + 2 * 5))
+    assert tuning.count * tuning.seconds == pytest.approx(1.0 * 40 * (24 + 2 * 5))
 
 
 # ---------------------------------------------------------------------------------------------------------- the config
@@ -285,6 +297,40 @@ def test_a_missing_file_of_weights_is_said_before_the_images_are_read(tmp_path, 
     monkeypatch.chdir(tmp_path)
     assert main(["auto", "mine", "--weights", "nofile.pth"]) == 2
     assert "looking" not in capsys.readouterr().err
+
+
+def test_modules_of_a_person_s_own_are_found_from_the_study_s_folder(tmp_path, monkeypatch):
+    make_images(tmp_path / "mine", 10)
+    (tmp_path / "own_words.py").write_text("import os\nos.environ['OWN_WORDS'] = 'loaded'\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("PYTHONPATH", "AUTOSEG_PLUGINS", "OWN_WORDS"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def measured(asked: Asked, place: Path, at_once: int) -> Measured:
+        return Measured(step=dict.fromkeys(asked.losses, 0.01), image=0.01, start=1.0, rates=[1e-3], losses=[1.0])
+
+    monkeypatch.setattr("autoseg.pipeline.auto.measure", measured)
+    monkeypatch.setattr("autoseg.pipeline.watched.run", lambda *given: None)
+    monkeypatch.setattr("autoseg.cli.auto._finish", lambda *given: None)
+    words = ["--network", "own_words:make", "--weights", "none", "--hours", "0.1"]
+    assert main(["--plugin", "own_words", "auto", "mine", *words]) == 0
+    assert yaml.safe_load((tmp_path / "mine-auto/auto.yaml").read_text())["plugins"] == ["own_words"]
+    assert os.environ["PYTHONPATH"] == str(tmp_path)  # of the probe and of all jobs
+    monkeypatch.setenv("OWN_WORDS", "")
+    monkeypatch.delitem(sys.modules, "own_words")
+    monkeypatch.setattr(probe, "measure", lambda asked, step_done: Measured(step={}, image=1, start=1))
+    Asked(task=small_task(tmp_path), losses=["ce"]).save(tmp_path / "asked.json")
+    monkeypatch.setattr("torch.set_num_threads", lambda count: None)
+    probe.main(str(tmp_path / "asked.json"), str(tmp_path / "measured.json"))
+    assert os.environ["OWN_WORDS"] == "loaded"
+
+
+def test_each_measured_step_is_counted_for_the_bar_of_progress(tmp_path):
+    asked = Asked(task=small_task(make_data(tmp_path / "data")), losses=["ce", "dice"], steps=1, range_steps=4)
+    steps: list[int] = []
+    probe.measure(asked, lambda: steps.append(1))
+    assert 2 * 3 < len(steps) <= asked.all_steps == 2 * 3 + 4
 
 
 def smaller(path: Path) -> None:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,9 +74,10 @@ def run(args: argparse.Namespace) -> None:
         weights = str(Path(weights).absolute())
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
+    _bring_along(args)
     os.chdir(out)
     planned = auto.CONFIG.exists()
-    wishes = auto.Wishes(str(root), metrics, args.hours, args.network, weights, args.device, args.jobs)
+    wishes = auto.Wishes(str(root), metrics, args.hours, args.network, weights, args.device, args.jobs, args.plugin)
     if not planned:
         auto.write_config(wishes, began)
     pipeline = load_pipeline(read_settings(auto.CONFIG), str(auto.CONFIG))
@@ -91,7 +94,8 @@ def run(args: argparse.Namespace) -> None:
     seconds = {}
     if auto.PROBE.exists():
         probed = Measured.load(auto.PROBE)
-        seconds = {"step": max(probed.step.values()), "start": probed.start, "image": probed.image}
+        step = statistics.fmean(probed.step.values())
+        seconds = {**probed.step, "step": step, "start": probed.start, "image": probed.image}
     flags = ["--configfile", str(auto.CONFIG), *where, "--rerun-incomplete", "--scheduler", "greedy"]
     watched.run(pipeline, flags, seconds, places)
     _finish(Results(pipeline, config=str(auto.CONFIG)), out)
@@ -105,6 +109,17 @@ def _place(given: str | None, root: Path) -> Path:
     if out.resolve().is_relative_to(root.resolve()):
         raise InputError("lies among the images", where=f"--out {out}", cure="choose a folder elsewhere")
     return out
+
+
+def _bring_along(args: argparse.Namespace) -> None:
+    """Let modules of a person's own be found from the study's folder too, here and in the jobs."""
+    from autoseg.plugins import VARIABLE, names_callable
+
+    if args.plugin or names_callable(args.network or ""):
+        sys.path.insert(0, os.getcwd())
+        known = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), *([known] if known else [])])
+    os.environ[VARIABLE] = " ".join(args.plugin)
 
 
 def _profile(given: str | None, source: Path) -> str | None:

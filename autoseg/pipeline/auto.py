@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ class Wishes:
     weights: str | None = None
     device: str = "auto"
     jobs: int | None = None
+    plugins: Sequence[str] = ()
 
 
 def metrics_of(text: str) -> list[str]:
@@ -100,7 +102,7 @@ def write_config(wishes: Wishes, began: float) -> None:
     checked = time.monotonic() - looked
     chosen = _choices(wishes, found, source)
     crops = _crops(source, chosen.device)
-    logger.info("measuring a few steps of %s on %s, for half a minute or so.", chosen.network, chosen.device)
+    logger.info("measuring a few steps of %s on %s.", chosen.network, chosen.device)
 
     def seconds_left() -> float:
         return 3600 * wishes.hours - (time.monotonic() - began)
@@ -220,6 +222,7 @@ def _choices(wishes: Wishes, found: Discovered, source: Source) -> Choices:
         },
         seeds=SEEDS,
         places=wishes.jobs or places(device),
+        plugins=wishes.plugins,
     )
 
 
@@ -245,6 +248,7 @@ def _fetched(network: str) -> str | None:
         socket.create_connection(_HUB, timeout=3).close()
     except OSError:
         return None
+    logger.info("fetching the ImageNet weights of %s, which may take some minutes.", network)
     command = [sys.executable, "-m", "autoseg", "weights", network, "--out", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return str(path) if done.returncode == 0 else None

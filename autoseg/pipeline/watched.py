@@ -46,7 +46,10 @@ class Work:
 
 
 def work(pipeline: Pipeline, seconds: Mapping[str, float]) -> list[Work]:
-    """Return all work of a pipeline; `seconds`: of a `step` of training, a job's `start`, an `image` scored."""
+    """Return all work of a pipeline.
+
+    `seconds`: of a `step` of training (that of a loss by its name), a job's `start`, an `image` scored.
+    """
     layout = Layout.named(pipeline.name)
     step, start = seconds.get("step", 0.1), seconds.get("start", 5.0)
     found = []
@@ -54,11 +57,13 @@ def work(pipeline: Pipeline, seconds: Mapping[str, float]) -> list[Work]:
         search, training = pipeline.search(name), pipeline.proxy_training(name)
         trials = search.total_steps * search.settings.trials_per_step
         count, place = trials + search.most_rescored, Path(layout.search(name))
-        each = step * training.iterations * (trials + search.rescored_trainings) / count
+        alike = (f"{kind}:{search.metric}" for kind in ("published", "naive"))  # losses of such steps
+        of_step = next((seconds[loss] for loss in alike if loss in seconds), step)
+        each = of_step * training.iterations * (trials + search.rescored_trainings) / count
         end = Path(layout.surrogate(name))
         found.append(Work(f"search for {search.metric}", count, place, "trial-*.json", each, end))
     for name, tuning in pipeline.tunings.items():
-        each = step * pipeline.tuning_training(name).iterations
+        each = seconds.get(tuning.loss, step) * pipeline.tuning_training(name).iterations
         found.append(Work(f"tuning of {tuning.loss}", tuning.trials, Path(layout.tuning(name)), "trial-*.json", each))
     runs = pipeline.runs.values()
     if runs:
