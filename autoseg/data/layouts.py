@@ -22,7 +22,9 @@ from autoseg.data.source import files_below, read_lines
 from autoseg.errors import InputError, Problem
 
 _OF_MASKS = r"masks?|labels?|labelled|annot|annots?|annotations?|gt|ground[_ -]?truth|segmentations?|seg|trimaps?"
-_OF_MASKS += r"|segmentationclass(?:aug|raw|png)?|labelcol|indexlabel|targets?|semantic|gtfine|gtcoarse|manual\d?"
+_OF_MASKS += (
+    r"|segmentationclass(?:aug|raw|png)?|labelcol|indexlabel|targets?|semantic|gtfine|gtcoarse|manual\d?|ann[_-]?dir"
+)
 _OF_IMAGES = r"images?|imgs?|jpegimages|photos?|pictures?|inputs?|rgb|sat|raw|original|leftimg8bit"
 _MASK_FOLDER = re.compile(
     rf"^(?:{_OF_MASKS})$|[_\- .](?:{_OF_MASKS})$|^(?:{_OF_MASKS})[_\- .]|(?<=[a-z])(?:annot|masks?|labels?)$"
@@ -54,7 +56,7 @@ _SPLITS = {
     **dict.fromkeys(("test", "testing", "tst", "te", "eval"), "test"),
 }
 _WITHIN = {"train", "training", "tr", "val", "valid", "validation", "test", "testing", "te"}  # a folder's name
-_SPLIT_WORD = re.compile(r"(train|val|valid|test)(?:\d{4}|set|data|crops?|im(?:age|g)s?)")  # such as train2017
+_SPLIT_WORD = re.compile(r"(train|val|valid|test)(?:\d{4}|(?:data)?set|data|crops?|im(?:age|g)s?)")  # such as train2017
 _FORMATS = ("png", "tif", "tiff", "bmp", "jpg", "jpeg")  # names of folders, the first liked best
 _PLACES_OF_LISTS = ("", "ImageSets/Segmentation", "splits", "lists", "split")
 _LOOKS = 3  # files of a folder that are looked at to tell what it holds

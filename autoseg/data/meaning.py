@@ -134,7 +134,8 @@ def _of_greys(values: Sequence[int]) -> Meaning:
     void = ""
     if values[-1] == VOID and len(values) > _FEW_GREYS and VOID - values[-2] > _FAR * np.diff(values[:-1]).max():
         names[VOID], void = "void", f", and {VOID} as void"
-    said = f"masks hold {len(values) - bool(void)} values with gaps between, each taken for a class{void}"
+    shown = _shown(values) if len(values) <= _FEW_GREYS else f"{len(values) - bool(void)} values with gaps between"
+    said = f"masks hold {shown}, each taken for a class{void}"
     text = "".join(f"{name} #{value * 0x10101:06x}\n" for value, name in names.items())
     return Meaning(text, said + _BACKGROUND * (values[0] == 0))
 

@@ -170,8 +170,10 @@ def _checked(wishes: Wishes, found: Discovered) -> Source:
     if not found.listed:
         source = replace(source, cure_of_values=lambda strange: _GIVE_LIST)
     problems = [_left_out(problem) for problem in (*found.problems, *check(source, cores()))]
-    with atomic(_PROBLEMS) as file:
-        file.write("".join(f"{problem}\n" for problem in (*errors(problems), *warnings(problems))))
+    _PROBLEMS.unlink(missing_ok=True)
+    if problems:
+        with atomic(_PROBLEMS) as file:
+            file.write("".join(f"{problem}\n" for problem in (*errors(problems), *warnings(problems))))
     listed = str(_PROBLEMS.absolute())
     refuse(wishes.root, problems, listed)
     for said in found.said:

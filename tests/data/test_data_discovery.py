@@ -61,6 +61,7 @@ LAYOUTS = {
     "deep": ("data/imgs/train/{}.jpg", "data/annotations/train/{}.png"),
     "the image's ending kept": ("images/{}.jpg", "masks/{}.jpg.png"),
     "prefix": ("{}.jpg", "mask_{}.png"),
+    "mmsegmentation's below images": ("Images/img_dir/train/{}.jpg", "Images/ann_dir/train/{}.png"),
     "two prefixes": ("images/image_{}.jpg", "masks/mask-{}.png"),
     "commas": ("images/{}, a; b.jpg", "masks/{}, a; b.png"),
     "unknown words below a split": ("training/images/{}_tr.png", "training/1st_manual/{}_manual1.png"),
@@ -533,7 +534,10 @@ def test_drawings_for_people_are_neither_images_nor_masks(tmp_path, monkeypatch)
     assert masks_of(found(tmp_path / "b/set", monkeypatch)[1]) == {"data/masks_machine"}
 
 
-@pytest.mark.parametrize(("train", "val"), [("train2017", "val2017"), ("DUTS-TR", "DUTS-TE"), ("traincrop", "valcrop")])
+SPLITS = [("train2017", "val2017"), ("DUTS-TR", "DUTS-TE"), ("traincrop", "valcrop"), ("TrainDataset", "TestDataset")]
+
+
+@pytest.mark.parametrize(("train", "val"), SPLITS)
 def test_splits_are_parts_of_words_too(train, val, tmp_path, monkeypatch):
     for folder in (train, val):
         set_of(tmp_path / "set", (f"images/{folder}/{{}}.jpg", []), (f"masks/{folder}/{{}}.png", [0, 1]))
