@@ -357,6 +357,15 @@ def test_a_study_of_other_images_in_a_folder_of_the_same_name_is_not_gone_on_wit
     assert "--out" in said
 
 
+def test_a_study_s_folder_that_is_named_is_gone_on_with(tmp_path, capsys, monkeypatch):
+    out = small_study(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("autoseg.pipeline.watched.run", lambda *given: None)
+    monkeypatch.setattr("autoseg.cli.auto._finish", lambda *given: None)
+    assert main(["auto", "mine", "--out", str(out)]) == 0
+    assert "is there: going on with it" in capsys.readouterr().out
+
+
 def auto(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "autoseg", "auto", "mine", *words]
     return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
