@@ -366,6 +366,16 @@ def test_a_study_s_folder_that_is_named_is_gone_on_with(tmp_path, capsys, monkey
     assert "is there: going on with it" in capsys.readouterr().out
 
 
+def test_what_stops_the_pipeline_before_its_first_job_is_said_in_a_sentence(tmp_path, capsys, monkeypatch):
+    out = small_study(tmp_path)
+    (out / "auto/classes.txt").unlink()
+    monkeypatch.chdir(tmp_path)
+    assert main(["auto", "mine"]) == 2
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("autoseg auto: ")]
+    assert "classes.txt: the list cannot be read" in said
+    assert "Job stats" not in said
+
+
 def auto(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "autoseg", "auto", "mine", *words]
     return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoseg.errors import InputError
+from autoseg.errors import MOST_LINES, InputError
 from autoseg.pipeline import project, resume
 from autoseg.pipeline.config import Pipeline
 from autoseg.pipeline.layout import Layout
@@ -24,6 +24,7 @@ _EVERY = 1.0  # seconds between two looks at the results
 _LINES = 60.0  # seconds between two lines of a log
 _TRUSTED = 20.0  # seconds of work after which the time that is left follows the work, not the plan
 _LAST_LINES = 6
+_OURS = "autoseg: "  # begins what the project's own rules say
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,11 @@ def _reason(begins: int) -> str:
         said = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
         if said:
             return f"a job failed ({path}):\n" + "\n".join(said[-_LAST_LINES:])
-    return "Snakemake failed:\n" + "\n".join(line for line in text.splitlines() if line.strip())[-800:]
+    lines = [line for line in text.splitlines() if line.strip()]
+    ours = max((k for k, line in enumerate(lines) if line.startswith(_OURS)), default=0)
+    if lines and lines[ours].startswith(_OURS) and len(lines) - ours <= MOST_LINES:
+        return "\n".join(lines[ours:]).removeprefix(_OURS)  # the check before the first job
+    return "\n".join(["Snakemake failed:", *lines[-_LAST_LINES:]])
 
 
 def _logs(text: str) -> Iterator[Path]:
