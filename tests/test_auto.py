@@ -25,7 +25,7 @@ from autoseg.pipeline.auto_text import FURTHER, RIVALS, Choices, config_text, fl
 from autoseg.pipeline.budget import FEWEST_STEPS, LADDER, Size, Study, plan
 from autoseg.pipeline.expansion import load_pipeline
 from autoseg.pipeline.layout import Layout
-from autoseg.pipeline.watched import left, work
+from autoseg.pipeline.watched import Work, _line, left, work
 from autoseg.report.comparison import paired
 from autoseg.report.verdict import Comparison, Verdict, as_text
 from autoseg.search.space import search_space
@@ -92,6 +92,18 @@ def test_the_range_test_takes_a_rate_below_the_one_with_the_lowest_loss():
 def test_the_time_left_follows_the_plan_first_and_the_work_later():
     assert left(100.0, 2.0, 0.0) == 100.0
     assert left(100.0, 100.0, 50.0) == 200.0
+
+
+def test_the_line_of_progress_is_one_line_of_any_terminal(tmp_path):
+    whats = ["search for BF1", "search for mIoU", "tuning of ce", "trainings for the table", "scored"]
+    counts = [
+        (Work(what, 29, tmp_path, "*", 1.0), number) for what, number in zip(whats, (29, 12, 0, 3, 0), strict=True)
+    ]
+    assert _line(counts, 20.0, 100.0, 600.0).endswith("trainings for the table 3/29, scored 0/29")
+    short = _line(counts, 20.0, 100.0, 600.0, 80)
+    assert short == " 20 %, 10 min left: search for mIoU 12/29, trainings for the table 3/29"
+    assert _line(counts, 20.0, 100.0, 600.0, 50) == " 20 %, 10 min left: search for mIoU 12/29"
+    assert len(_line(counts, 20.0, 100.0, 600.0, 15)) == 15
 
 
 def test_the_time_of_a_search_is_that_of_its_own_steps_and_not_of_the_slowest_rival(tmp_path):

@@ -11,7 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
@@ -238,7 +238,7 @@ def _split_of(name: str) -> str:
     return _split_of_folder(str(Path(name).parent))
 
 
-@lru_cache
+@cache
 def _split_of_folder(folder: str) -> str:
     key = [_SPLIT_WORD.sub(r"\1", part) for part in _key(folder)]
     among = {_SPLITS[word] for part in key for word in _BETWEEN.split(part) if word in _WITHIN}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,7 +127,8 @@ def _watch(process: subprocess.Popen[bytes], parts: list[Work], places: int) -> 
             last = now
             counts = [(part, part.done()) for part in parts]
             done = sum(number * part.seconds for part, number in counts) / places
-            line = _line(counts, done, total, left(total - done, now - began, done - before))
+            columns = shutil.get_terminal_size().columns - 1 if terminal else None
+            line = _line(counts, done, total, left(total - done, now - began, done - before), columns)
             print(f"\r\033[K{line}" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
         if over:
             if terminal:
@@ -143,10 +145,19 @@ def left(planned: float, spent: float, done: float) -> float:
     return planned * spent / done if spent > _TRUSTED and done > _TRUSTED / 2 else planned
 
 
-def _line(counts: Sequence[tuple[Work, int]], done: float, total: float, seconds: float) -> str:
-    shown = ", ".join(f"{part.what} {number}/{part.count}" for part, number in counts)
+def _line(
+    counts: Sequence[tuple[Work, int]], done: float, total: float, seconds: float, columns: int | None = None
+) -> str:
+    """Return the line of progress; where it is too long for a terminal, only with what has begun and is not done."""
     share = 100 * min(done / total, 1) if total else 100
-    return f"{share:3.0f} %, {_minutes(seconds)} left: {shown}"
+    begun = [(part, number) for part, number in counts if 0 < number < part.count]
+    line = ""
+    for parts in (counts, begun, begun[:1]):
+        shown = ", ".join(f"{part.what} {number}/{part.count}" for part, number in parts)
+        line = f"{share:3.0f} %, {_minutes(seconds)} left{': ' if shown else ''}{shown}"
+        if columns is None or len(line) <= columns:
+            break
+    return line[:columns]
 
 
 def _minutes(seconds: float) -> str:
