@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -311,7 +312,7 @@ def test_a_missing_file_of_weights_is_said_before_the_images_are_read(tmp_path, 
     assert "looking" not in capsys.readouterr().err
 
 
-def test_modules_of_a_person_s_own_are_found_from_the_study_s_folder(tmp_path, monkeypatch):
+def test_modules_of_a_person_s_own_are_found_from_the_study_s_folder(tmp_path, capsys, monkeypatch):
     make_images(tmp_path / "mine", 10)
     (tmp_path / "own_words.py").write_text("import os\nos.environ['OWN_WORDS'] = 'loaded'\n")
     monkeypatch.chdir(tmp_path)
@@ -327,6 +328,7 @@ def test_modules_of_a_person_s_own_are_found_from_the_study_s_folder(tmp_path, m
     monkeypatch.setattr("autoseg.cli.auto._finish", lambda *given: None)
     words = ["--network", "own_words:make", "--weights", "none", "--hours", "0.1"]
     assert main(["--plugin", "own_words", "auto", "mine", *words]) == 0
+    assert re.search(r"auto\.yaml: \d+ trainings, for \d minutes by what was measured\.", capsys.readouterr().out)
     assert yaml.safe_load((tmp_path / "mine-auto/auto.yaml").read_text())["plugins"] == ["own_words"]
     assert os.environ["PYTHONPATH"] == str(tmp_path)  # of the probe and of all jobs
     monkeypatch.setenv("OWN_WORDS", "")

@@ -78,15 +78,16 @@ def run(args: argparse.Namespace) -> None:
     os.chdir(out)
     planned = auto.CONFIG.exists()
     wishes = auto.Wishes(str(root), metrics, args.hours, args.network, weights, args.device, args.jobs, args.plugin)
-    if not planned:
-        auto.write_config(wishes, began)
+    takes = 0.0 if planned else auto.write_config(wishes, began)
     pipeline = load_pipeline(read_settings(auto.CONFIG), str(auto.CONFIG))
     if planned:
         unlike = auto.unlike(pipeline, wishes)
         not_used = f"Not used of the command: {'; '.join(unlike)}. " if unlike else ""
         print(f"{out / auto.CONFIG} is there: going on with it. {not_used}Remove it to plan anew.", flush=True)
     else:
-        print(f"The plan is in {out / auto.CONFIG}.", flush=True)
+        trainings = sum(part.count for part in watched.work(pipeline, {}) if part.what != watched.SCORED)
+        cost = f"{trainings} trainings, for {takes / 60:.0f} minutes by what was measured"
+        print(f"The plan is in {out / auto.CONFIG}: {cost}.", flush=True)
     places = args.jobs or auto.places(pipeline.device)
     where = ["--cores", str(places)]
     if profile:  # which says how many jobs a cluster takes, unless a person does

@@ -86,8 +86,11 @@ def metrics_of(text: str) -> list[str]:
     return names
 
 
-def write_config(wishes: Wishes, began: float) -> None:
-    """Find, check, measure and plan, and write `auto.yaml` into this folder; `began`: when the hours began."""
+def write_config(wishes: Wishes, began: float) -> float:
+    """Find, check, measure and plan, and write `auto.yaml` into this folder; return the seconds that it takes.
+
+    `began`: when the hours began.
+    """
     if wishes.network is not None:
         check_network(wishes.network)
     if wishes.weights not in (None, "none", "imagenet") and not os.path.isfile(wishes.weights):
@@ -126,6 +129,7 @@ def write_config(wishes: Wishes, began: float) -> None:
         file.write(config_text(chosen, size, (left / 60, study.seconds(size) / 60)))
     load_pipeline(read_settings(part), str(CONFIG))
     os.replace(part, CONFIG)
+    return study.seconds(size)
 
 
 def unlike(pipeline: Pipeline, wishes: Wishes) -> list[str]:

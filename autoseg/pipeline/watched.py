@@ -21,6 +21,7 @@ from autoseg.pipeline.config import Pipeline
 from autoseg.pipeline.layout import Layout
 
 LOG = Path("snakemake.log")
+SCORED = "scored"
 _EVERY = 1.0  # seconds between two looks at the results
 _LINES = 60.0  # seconds between two lines of a log
 _TRUSTED = 20.0  # seconds of work after which the time that is left follows the work, not the plan
@@ -76,7 +77,7 @@ def work(pipeline: Pipeline, seconds: Mapping[str, float]) -> list[Work]:
                 "trainings for the table", len({run.trained for run in runs}), place, "run.json", step * longest + start
             )
         )
-        found.append(Work("scored", len(runs), place, "scores.json", start))
+        found.append(Work(SCORED, len(runs), place, "scores.json", start))
     return found
 
 
