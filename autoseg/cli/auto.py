@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--jobs", type=positive, metavar="N", help="jobs at once (default: one for each core or GPU)")
     parser.add_argument("--profile", metavar="DIR", help="a Snakemake profile, such as slurm: jobs go to a cluster")
-    parser.add_argument("--out", metavar="DIR", help="the study's folder (default: <DIR>-auto beside this place)")
+    parser.add_argument("--out", metavar="DIR", help="the study's folder (default: <DIR>-auto in this folder)")
 
 
 def run(args: argparse.Namespace) -> None:

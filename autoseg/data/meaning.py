@@ -25,7 +25,8 @@ _FEW = 0.2  # share of masks that may have fewer such values
 
 _RARE = 0.05  # share of masks, up to which a value far from all others is a mistake and no class
 _FEW_GREYS, _FAR = 4, 1.5  # more values than these, and white this many gaps from the last of them: it is void
-_BACKGROUND, _BLACK = "; 0 is taken for the background", "; black is taken for the background"
+_BACKGROUND = "; 0 is taken for the background, unless a classes.txt says otherwise"
+_BLACK = "; black is taken for the background, unless a classes.txt says otherwise"
 _WHITE, _WHITE_16 = 0xFFFFFF, 0xFFFF
 _BORDER = 0xE0E0C0  # the colour of void in VOC's palette
 

@@ -552,7 +552,7 @@ def test_some_of_many_class_numbers_keep_their_void(tmp_path, monkeypatch):
     set_of(tmp_path / "set", ("images/{}.jpg", []), ("masks/{}.png", [*range(0, 180, 18), 255]))
     one, source = found(tmp_path / "set", monkeypatch)
     assert len(source.classes) == 10
-    assert one.said[1].endswith("255 as void; 0 is taken for the background")
+    assert one.said[1].endswith("255 as void; 0 is taken for the background, unless a classes.txt says otherwise")
     assert not errors(check(source))
 
 
