@@ -380,6 +380,19 @@ def test_a_study_s_folder_that_is_named_is_gone_on_with(tmp_path, capsys, monkey
     assert "is there: going on with it" in capsys.readouterr().out
 
 
+def test_a_config_without_a_search_ends_without_a_loss(tmp_path, capsys, monkeypatch):
+    out = small_study(tmp_path)
+    config = yaml.safe_load((out / "auto.yaml").read_text())
+    del config["searches"], config["tunings"], config["retrainings"]["tuned-mIoU"]
+    config["tables"]["main"]["rows"] = [{"loss": "ce"}, {"loss": "dice"}]
+    (out / "auto.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("autoseg.pipeline.watched.run", lambda *given: None)
+    assert main(["auto", "mine"]) == 0
+    assert "There is no verdict" in capsys.readouterr().out
+    assert not (out / "my_loss.py").exists()
+
+
 def test_what_stops_the_pipeline_before_its_first_job_is_said_in_a_sentence(tmp_path, capsys, monkeypatch):
     out = small_study(tmp_path)
     (out / "auto/classes.txt").unlink()

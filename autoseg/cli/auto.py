@@ -146,10 +146,12 @@ def _finish(results: Results, out: Path) -> None:
     surrogates = [layout.surrogate(name) for name in pipeline.searches]
     for name, path in zip(pipeline.searches, surrogates, strict=True):
         shutil.copyfile(path, "surrogate.json" if len(surrogates) == 1 else f"surrogate-{name}.json")
-    with atomic("my_loss.py") as file:
-        file.write(as_python(" + ".join(surrogates)))
+    if surrogates:  # a person may have taken the searches out
+        with atomic("my_loss.py") as file:
+            file.write(as_python(" + ".join(surrogates)))
     text = as_text(verdicts(results))
     with atomic("verdict.txt") as file:
         file.write(text)
     write_report(results, "report.html")
-    print(f"\n{text}\nOpen {out / 'report.html'}; my_loss.py and the surrogate are beside it.")
+    beside = "; my_loss.py and the surrogate are beside it" if surrogates else ""
+    print(f"\n{text}\nOpen {out / 'report.html'}{beside}.")
