@@ -34,7 +34,7 @@ _HOPELESS = 3.0  # times the lowest loss: larger steps make it only worse
 _SCORED = 8  # images
 
 
-def measure(asked: Asked, step_done: Callable[[], object] = lambda: None) -> Measured:
+def measure(asked: Asked, step_done: Callable[[], None] = lambda: None) -> Measured:
     """Train a few steps of a task with each loss, and score a few images; nothing is written."""
     s = asked.task.training
     few = s.model_copy(update={"iterations": asked.steps + UNMEASURED, "checkpoint_every": 1, "warmup": 0})
@@ -77,7 +77,7 @@ def _loss(proxy: ProxyTask, name: str) -> Loss:
 
 
 def range_test(
-    proxy: ProxyTask, steps: int, step_done: Callable[[], object] = lambda: None
+    proxy: ProxyTask, steps: int, step_done: Callable[[], None] = lambda: None
 ) -> tuple[list[float], list[float]]:
     """Train with cross entropy while the learning rate grows from step to step; return the rates and the losses."""
     tried = rates(LOWEST, HIGHEST, steps)
