@@ -22,9 +22,8 @@ from autoseg.data.source import files_below, read_lines
 from autoseg.errors import InputError, Problem
 
 _OF_MASKS = r"masks?|labels?|labelled|annot|annots?|annotations?|gt|ground[_ -]?truth|segmentations?|seg|trimaps?"
-_OF_MASKS += (
-    r"|segmentationclass(?:aug|raw|png)?|labelcol|indexlabel|targets?|semantic|gtfine|gtcoarse|manual\d?|ann[_-]?dir"
-)
+_OF_MASKS += r"|segmentationclass(?:aug|raw|png)?|labelcol|indexlabel|targets?|semantic|gtfine|gtcoarse"
+_OF_MASKS += r"|manual\d?|ann[_-]?dir|stuffthingmaps|pixelmaps"
 _OF_IMAGES = r"images?|imgs?|jpegimages|photos?|pictures?|inputs?|rgb|sat|raw|original|leftimg8bit"
 _MASK_FOLDER = re.compile(
     rf"^(?:{_OF_MASKS})$|[_\- .](?:{_OF_MASKS})$|^(?:{_OF_MASKS})[_\- .]|(?<=[a-z])(?:annot|masks?|labels?)$"
@@ -41,7 +40,7 @@ _NO_IMAGES = re.compile(
 _MANUAL = re.compile(r"manual\d?$")
 _VIEW = re.compile(r"masks?|fov|roi")  # beside manual segmentations, as of retinas: where the camera sees
 _MASK_FILE = re.compile(
-    r"[_\-. ](?:masks?(?:[_\-. ]?\d)?|labels?|l|gt|seg|segmentation|p|matte|annotation|anno|labelids|m"
+    r"[_\-. ](?:masks?(?:[_\-. ]?\d)?|labels?|l|gt|seg|segmentation|p|matte|annotation|anno|lbl|lab|labelids|m"
     r"|manual\d?|\d(?:st|nd)(?:ho|[_\-. ]manual))$"
     r"|^(?:masks?|labels?|gt|seg|segmentation|annotation)[_\-. ]+(?=.)"
 )

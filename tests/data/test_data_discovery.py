@@ -520,7 +520,7 @@ def test_a_set_that_is_there_in_two_formats_is_read_once(tmp_path, monkeypatch):
     assert masks_of(found(tmp_path / "b/set", monkeypatch)[1]) == {"data/png"}
 
 
-@pytest.mark.parametrize("name", ["{}.png", "{}_1stHO.png", "{}_anno.bmp", "{}_manual1.tif"])
+@pytest.mark.parametrize("name", ["{}.png", "{}_1stHO.png", "{}_anno.bmp", "{}_lbl.png", "{}_manual1.tif"])
 def test_masks_lie_beside_images_under_more_names(name, tmp_path, monkeypatch):
     set_of(tmp_path / "set", ("{}.jpg", []), (name, BLACK_AND_WHITE))
     assert len(found(tmp_path / "set", monkeypatch)[1].samples) == COUNT
