@@ -242,8 +242,10 @@ MOST_KINDS = 10
 _EXAMPLES = 3
 
 
-def summary(problems: Iterable[Problem]) -> str:
+def summary(problems: Iterable[Problem], listed: str = "") -> str:
     """Return one line per kind of problem: how many there are, one of them in words, the cure, and three places.
+
+    The most frequent kinds come first. `listed`: a file that has a line for each problem.
 
     >>> found = [Problem(f"masks/{name}.png", "the mask holds the values 11", "add a line `void`") for name in "abcd"]
     >>> print(summary(found))
@@ -253,18 +255,24 @@ def summary(problems: Iterable[Problem]) -> str:
     for problem in problems:
         key = (problem.severity, _kind(problem.what), _kind(problem.cure))
         kinds.setdefault(key, []).append(problem)
-    lines = [line for alike in kinds.values() for line in _of_a_kind(alike)]
+    ordered = sorted(kinds.values(), key=lambda alike: -len(alike) if len(alike) >= _EXAMPLES else 0)
+    lines = [line for alike in ordered for line in _of_a_kind(alike)]
     if (more := len(lines) - MOST_KINDS) > 0:
-        lines = [
-            *lines[:MOST_KINDS],
-            f"  ... and {more} more kind{'s' * (more > 1)}; `autoseg doctor --all` lists all.",
-        ]
+        said = f"... and {more} more kind{'s' * (more > 1)}; {listed or '`autoseg doctor --all`'} lists all."
+        lines = [*lines[:MOST_KINDS], f"  {said}"]
+    elif listed and len(lines) < sum(map(len, ordered)):
+        lines.append(f"  {listed} lists all.")
     return "\n".join(lines)
 
 
 def _kind(text: str) -> str:
-    """Return a text without what differs between problems of a kind: quotations, paths, names of files, numbers."""
-    return re.sub(r"'[^']*'|\S*/\S*|\S+\.\w{2,5}\b|#?\b[0-9a-fx]*\d[0-9a-fx]*\b", "*", text)
+    """Return a text without what differs between problems of a kind: quotations, paths, names of files, numbers.
+
+    >>> _kind("the mask holds the values 3, 4, 5, ...") == _kind("the mask holds the values 7")
+    True
+    """
+    plain = re.sub(r"'[^']*'|\S*/\S*|\S+\.\w{2,5}\b|#?\b[0-9a-fx]*\d[0-9a-fx]*\b", "*", text)
+    return re.sub(r"\*(, (\*|\.\.\.))+", "*", plain)  # lists of any length
 
 
 def _of_a_kind(alike: list[Problem]) -> list[str]:
@@ -280,12 +288,12 @@ def _of_a_kind(alike: list[Problem]) -> list[str]:
     return [f"  {len(alike)} of: {said} For example{f', in {folder}' if folder else ''}: {', '.join(shown)}."]
 
 
-def refuse(subject: str, problems: Iterable[Problem]) -> None:
-    """Raise one InputError for all errors among `problems`, if there is any.
+def refuse(subject: str, problems: Iterable[Problem], listed: str = "") -> None:
+    """Raise one InputError for all errors among `problems`, if there is any; `listed`: see `summary`.
 
     >>> refuse("the data set", [])
     """
     found = errors(problems)
     if found:
         count = "1 problem" if len(found) == 1 else f"{len(found)} problems"
-        raise InputError(f"{count} in {subject}:\n{summary(found)}")
+        raise InputError(f"{count} in {subject}:\n{summary(found, listed)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import yaml
 from PIL import Image
 from pipeline_runs import environment, results
+from small_task import make_data, small_task
 
 from autoseg.cli import main
 from autoseg.errors import InputError
@@ -24,11 +26,12 @@ from autoseg.pipeline.auto_text import FURTHER, RIVALS, Choices, config_text, fl
 from autoseg.pipeline.budget import FEWEST_STEPS, LADDER, Size, Study, plan
 from autoseg.pipeline.expansion import load_pipeline
 from autoseg.pipeline.layout import Layout
-from autoseg.pipeline.watched import left, work
+from autoseg.pipeline.watched import Work, _line, left, work
 from autoseg.report.comparison import paired
 from autoseg.report.verdict import Comparison, Verdict, as_text
 from autoseg.search.space import search_space
-from autoseg.training.measures import chosen_rate
+from autoseg.training import probe
+from autoseg.training.measures import Asked, Measured, chosen_rate
 
 
 def make_images(root: Path, count: int = 40, size: int = 48) -> Path:
@@ -90,6 +93,28 @@ def test_the_range_test_takes_a_rate_below_the_one_with_the_lowest_loss():
 def test_the_time_left_follows_the_plan_first_and_the_work_later():
     assert left(100.0, 2.0, 0.0) == 100.0
     assert left(100.0, 100.0, 50.0) == 200.0
+
+
+def test_the_line_of_progress_is_one_line_of_any_terminal(tmp_path):
+    whats = ["search for BF1", "search for mIoU", "tuning of ce", "trainings for the table", "scored"]
+    counts = [
+        (Work(what, 29, tmp_path, "*", 1.0), number) for what, number in zip(whats, (29, 12, 0, 3, 0), strict=True)
+    ]
+    assert _line(counts, 20.0, 100.0, 600.0).endswith("trainings for the table 3/29, scored 0/29")
+    short = _line(counts, 20.0, 100.0, 600.0, 80)
+    assert short == " 20 %, 10 min left: search for mIoU 12/29, trainings for the table 3/29"
+    assert _line(counts, 20.0, 100.0, 600.0, 50) == " 20 %, 10 min left: search for mIoU 12/29"
+    assert len(_line(counts, 20.0, 100.0, 600.0, 15)) == 15
+
+
+def test_the_time_of_a_search_is_that_of_its_own_steps_and_not_of_the_slowest_rival(tmp_path):
+    path = tmp_path / "auto.yaml"
+    path.write_text(config_text(choices(["mIoU"]), Size(64, 3, 8, 40), (3, 3)))
+    pipeline = load_pipeline(read_settings(path), str(path))
+    search, tuning, *_ = work(pipeline, {"ce": 1.0, "published:mIoU": 2.0, "lovasz": 99.0, "step": 34.0})
+    # 3 x 8 trials of 40 steps, and five answers twice as long
+    assert search.count * search.seconds == pytest.approx(2.0 * 40 * (24 + 2 * 5))
+    assert tuning.count * tuning.seconds == pytest.approx(1.0 * 40 * (24 + 2 * 5))
 
 
 # ---------------------------------------------------------------------------------------------------------- the config
@@ -242,6 +267,9 @@ def test_a_folder_with_mixed_problems_ends_in_one_screen_and_leaves_no_config(tm
     assert len(said) < 24
     assert sum("50 of:" in line for line in said) == 3
     assert not (tmp_path / "mine-auto/auto.yaml").exists()
+    listed = tmp_path / "mine-auto/auto/problems.txt"
+    assert said[-1].strip() == f"{listed} lists all."
+    assert sum("mine/masks/" in line for line in listed.read_text().splitlines()) >= 100
 
 
 @pytest.mark.parametrize(
@@ -284,6 +312,41 @@ def test_a_missing_file_of_weights_is_said_before_the_images_are_read(tmp_path, 
     assert "looking" not in capsys.readouterr().err
 
 
+def test_modules_of_a_person_s_own_are_found_from_the_study_s_folder(tmp_path, capsys, monkeypatch):
+    make_images(tmp_path / "mine", 10)
+    (tmp_path / "own_words.py").write_text("import os\nos.environ['OWN_WORDS'] = 'loaded'\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("PYTHONPATH", "AUTOSEG_PLUGINS", "OWN_WORDS"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def measured(asked: Asked, place: Path, at_once: int) -> Measured:
+        return Measured(step=dict.fromkeys(asked.losses, 0.01), image=0.01, start=1.0, rates=[1e-3], losses=[1.0])
+
+    monkeypatch.setattr("autoseg.pipeline.auto.measure", measured)
+    monkeypatch.setattr("autoseg.pipeline.watched.run", lambda *given: None)
+    monkeypatch.setattr("autoseg.cli.auto._finish", lambda *given: None)
+    words = ["--network", "own_words:make", "--weights", "none", "--hours", "0.1"]
+    assert main(["--plugin", "own_words", "auto", "mine", *words]) == 0
+    assert re.search(r"auto\.yaml: \d+ trainings, for \d minutes by what was measured\.", capsys.readouterr().out)
+    assert yaml.safe_load((tmp_path / "mine-auto/auto.yaml").read_text())["plugins"] == ["own_words"]
+    assert os.environ["PYTHONPATH"] == str(tmp_path)  # of the probe and of all jobs
+    monkeypatch.setenv("OWN_WORDS", "")
+    monkeypatch.delitem(sys.modules, "own_words")
+    monkeypatch.setattr(probe, "measure", lambda asked, step_done: Measured(step={}, image=1, start=1))
+    Asked(task=small_task(tmp_path), losses=["ce"]).save(tmp_path / "asked.json")
+    monkeypatch.setattr("torch.set_num_threads", lambda count: None)
+    probe.main(str(tmp_path / "asked.json"), str(tmp_path / "measured.json"))
+    assert os.environ["OWN_WORDS"] == "loaded"
+
+
+def test_each_measured_step_is_counted_for_the_bar_of_progress(tmp_path):
+    asked = Asked(task=small_task(make_data(tmp_path / "data")), losses=["ce", "dice"], steps=1, range_steps=4)
+    steps: list[int] = []
+    probe.measure(asked, lambda: steps.append(1))
+    assert 2 * 3 < len(steps) <= asked.all_steps == 2 * 3 + 4
+
+
 def smaller(path: Path) -> None:
     """Change a written config to what a test can wait for; it is an ordinary one, and kept."""
     config = yaml.safe_load(path.read_text())
@@ -306,6 +369,38 @@ def test_a_study_of_other_images_in_a_folder_of_the_same_name_is_not_gone_on_wit
     said = capsys.readouterr().err
     assert f"this is the study of {tmp_path / 'mine'}" in said
     assert "--out" in said
+
+
+def test_a_study_s_folder_that_is_named_is_gone_on_with(tmp_path, capsys, monkeypatch):
+    out = small_study(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("autoseg.pipeline.watched.run", lambda *given: None)
+    monkeypatch.setattr("autoseg.cli.auto._finish", lambda *given: None)
+    assert main(["auto", "mine", "--out", str(out)]) == 0
+    assert "is there: going on with it" in capsys.readouterr().out
+
+
+def test_a_config_without_a_search_ends_without_a_loss(tmp_path, capsys, monkeypatch):
+    out = small_study(tmp_path)
+    config = yaml.safe_load((out / "auto.yaml").read_text())
+    del config["searches"], config["tunings"], config["retrainings"]["tuned-mIoU"]
+    config["tables"]["main"]["rows"] = [{"loss": "ce"}, {"loss": "dice"}]
+    (out / "auto.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("autoseg.pipeline.watched.run", lambda *given: None)
+    assert main(["auto", "mine"]) == 0
+    assert "There is no verdict" in capsys.readouterr().out
+    assert not (out / "my_loss.py").exists()
+
+
+def test_what_stops_the_pipeline_before_its_first_job_is_said_in_a_sentence(tmp_path, capsys, monkeypatch):
+    out = small_study(tmp_path)
+    (out / "auto/classes.txt").unlink()
+    monkeypatch.chdir(tmp_path)
+    assert main(["auto", "mine"]) == 2
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("autoseg auto: ")]
+    assert "classes.txt: the list cannot be read" in said
+    assert "Job stats" not in said
 
 
 def auto(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

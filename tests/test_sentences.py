@@ -159,6 +159,15 @@ def test_many_kinds_of_problems_are_cut_and_say_so():
     assert lines[-1].endswith("... and 6 more kinds; `autoseg doctor --all` lists all.")
 
 
+def test_the_most_frequent_kinds_are_shown_and_a_file_that_lists_all_is_named():
+    rare = [Problem(f"{k}.png", f"is of the kind {letter}") for k in range(3) for letter in "abcdefghijklmn"]
+    lines = summary([*rare, *(Problem(f"z/{k}.png", "is torn") for k in range(9))], "all.txt").splitlines()
+    assert lines[0].strip().startswith("9 of: is torn")
+    assert lines[-1].endswith("... and 5 more kinds; all.txt lists all.")
+    few = summary([Problem(f"{k}.png", "is torn") for k in range(4)], "all.txt").splitlines()
+    assert few[-1].strip() == "all.txt lists all."
+
+
 def test_a_table_lacks_a_run_a_metric_or_is_not_there(tmp_path):
     results = make_results({**content("tiny"), "figures": {}}, tmp_path / "tiny")
     with pytest.raises(InputError) as error:

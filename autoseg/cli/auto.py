@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--jobs", type=positive, metavar="N", help="jobs at once (default: one for each core or GPU)")
     parser.add_argument("--profile", metavar="DIR", help="a Snakemake profile, such as slurm: jobs go to a cluster")
-    parser.add_argument("--out", metavar="DIR", help="the study's folder (default: <DIR>-auto beside this place)")
+    parser.add_argument("--out", metavar="DIR", help="the study's folder (default: <DIR>-auto in this folder)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -72,18 +74,20 @@ def run(args: argparse.Namespace) -> None:
         weights = str(Path(weights).absolute())
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
+    _bring_along(args)
     os.chdir(out)
     planned = auto.CONFIG.exists()
-    wishes = auto.Wishes(str(root), metrics, args.hours, args.network, weights, args.device, args.jobs)
-    if not planned:
-        auto.write_config(wishes, began)
+    wishes = auto.Wishes(str(root), metrics, args.hours, args.network, weights, args.device, args.jobs, args.plugin)
+    takes = 0.0 if planned else auto.write_config(wishes, began)
     pipeline = load_pipeline(read_settings(auto.CONFIG), str(auto.CONFIG))
     if planned:
         unlike = auto.unlike(pipeline, wishes)
         not_used = f"Not used of the command: {'; '.join(unlike)}. " if unlike else ""
         print(f"{out / auto.CONFIG} is there: going on with it. {not_used}Remove it to plan anew.", flush=True)
     else:
-        print(f"The plan is in {out / auto.CONFIG}.", flush=True)
+        trainings = sum(part.count for part in watched.work(pipeline, {}) if part.what != watched.SCORED)
+        cost = f"{trainings} trainings, for {takes / 60:.0f} minutes by what was measured"
+        print(f"The plan is in {out / auto.CONFIG}: {cost}.", flush=True)
     places = args.jobs or auto.places(pipeline.device)
     where = ["--cores", str(places)]
     if profile:  # which says how many jobs a cluster takes, unless a person does
@@ -91,7 +95,8 @@ def run(args: argparse.Namespace) -> None:
     seconds = {}
     if auto.PROBE.exists():
         probed = Measured.load(auto.PROBE)
-        seconds = {"step": max(probed.step.values()), "start": probed.start, "image": probed.image}
+        step = statistics.fmean(probed.step.values())
+        seconds = {**probed.step, "step": step, "start": probed.start, "image": probed.image}
     flags = ["--configfile", str(auto.CONFIG), *where, "--rerun-incomplete", "--scheduler", "greedy"]
     watched.run(pipeline, flags, seconds, places)
     _finish(Results(pipeline, config=str(auto.CONFIG)), out)
@@ -105,6 +110,17 @@ def _place(given: str | None, root: Path) -> Path:
     if out.resolve().is_relative_to(root.resolve()):
         raise InputError("lies among the images", where=f"--out {out}", cure="choose a folder elsewhere")
     return out
+
+
+def _bring_along(args: argparse.Namespace) -> None:
+    """Let modules of a person's own be found from the study's folder too, here and in the jobs."""
+    from autoseg.plugins import VARIABLE, names_callable
+
+    if args.plugin or names_callable(args.network or ""):
+        sys.path.insert(0, os.getcwd())
+        known = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), *([known] if known else [])])
+    os.environ[VARIABLE] = " ".join(args.plugin)
 
 
 def _profile(given: str | None, source: Path) -> str | None:
@@ -130,10 +146,12 @@ def _finish(results: Results, out: Path) -> None:
     surrogates = [layout.surrogate(name) for name in pipeline.searches]
     for name, path in zip(pipeline.searches, surrogates, strict=True):
         shutil.copyfile(path, "surrogate.json" if len(surrogates) == 1 else f"surrogate-{name}.json")
-    with atomic("my_loss.py") as file:
-        file.write(as_python(" + ".join(surrogates)))
+    if surrogates:  # a person may have taken the searches out
+        with atomic("my_loss.py") as file:
+            file.write(as_python(" + ".join(surrogates)))
     text = as_text(verdicts(results))
     with atomic("verdict.txt") as file:
         file.write(text)
     write_report(results, "report.html")
-    print(f"\n{text}\nOpen {out / 'report.html'}; my_loss.py and the surrogate are beside it.")
+    beside = "; my_loss.py and the surrogate are beside it" if surrogates else ""
+    print(f"\n{text}\nOpen {out / 'report.html'}{beside}.")

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     named = "; ".join(f"{name}: {what}" for name, what in DATA_SETS.items())
     parser.add_argument("dataset", metavar="DATASET", choices=DATA_SETS, help=named)
-    parser.add_argument("--root", required=True, metavar="DIR", help="folder that the data set is unpacked into")
+    parser.add_argument("--root", metavar="DIR", help="folder that the data set is unpacked into")
     parser.add_argument(
         "--from",
         dest="mirror",
@@ -51,13 +51,16 @@ def run(args: argparse.Namespace) -> int:
     from autoseg.data.fetch import ARCHIVES, fetch
 
     if args.dataset == "cityscapes":
+        place = args.root or "DIR"
         raise InputError(
             "Cityscapes is given to people with an account alone",
-            where=args.root,
+            where=args.root or "",
             cure="make one at www.cityscapes-dataset.com, fetch leftImg8bit_trainvaltest.zip (11 GB) and "
-            f"gtFine_trainvaltest.zip (241 MB), unzip both in {args.root}, then run `autoseg doctor cityscapes --root "
-            f"{args.root}`",
+            f"gtFine_trainvaltest.zip (241 MB), unzip both in {place}, then run `autoseg doctor cityscapes --root "
+            f"{place}`",
         )
+    if args.root is None:
+        raise InputError("is not given", where="--root", expected="the folder that the data set is unpacked into")
     root = Path(args.root).expanduser()
     for archive in ARCHIVES[args.dataset]:
         with _root_named():

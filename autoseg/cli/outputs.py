@@ -42,7 +42,7 @@ _FOLDER_OF = {
 }
 
 # Verbs that write a folder, and its argument.
-_FOLDERS = {"prepare": "out", "train": "out", "search": "folder", "ask": "folder", "tune": "folder"}
+_FOLDERS = {"prepare": "out", "train": "out", "search": "folder", "ask": "folder", "tune": "folder", "auto": "out"}
 _STEMS = ("table", "figure")  # verbs that add an ending to the path
 
 

@@ -17,7 +17,9 @@ Named = tuple[str, tuple[int, int, int] | None]
 _CLASS_FILES = (
     *("classes.txt", "classes.csv", "class_dict.csv", "label_colors.txt", "labelmap.txt", "labels.txt"),
     *("class_names.txt", "names.txt", "codes.txt", "palette.txt", "labels.csv", "_classes.csv"),
+    *("class_dict_seg.csv", "label_class_dict.csv", "objectinfo150.txt"),
 )
+_COCO = 183  # names in the list of COCO-Stuff
 _LOOKED_AT = 64  # masks that a list is compared with
 
 
@@ -51,13 +53,17 @@ def class_text(path: Path, masks: Sequence[Path]) -> tuple[str, bool]:
         lines = [f"{match[1]},{match[2]},{match[3]},{match[4]}" for match in cvat if match]
     if lines[0] == "__ignore__":
         del lines[0]
+    if lines[0].split("\t")[0] == "Idx":  # ADE20K's: 0 is all other things, and counts nowhere
+        lines = ["void", *(re.split("[,;]", line.split("\t")[-1])[0] for line in lines[1:])]
     with located(path):
         named = named_classes(lines)
     seen = [one for one in map(look, masks[:: max(len(masks) // _LOOKED_AT, 1)]) if one.kind != "unreadable"]
     for fits, binary in ((_of_black_and_white, True), (_of_numbers, False)):
         if names := fits(named, seen):
             return "\n".join(names) + "\n", binary
-    if len(lines) == len(read_lines(path)):
+    if len(named) == _COCO and [name for name, _ in named[:2]] == ["unlabeled", "person"]:
+        lines = [name for name, _ in named[1:]]  # its masks store a thing's number in this list less 1
+    if lines == read_lines(path):
         read_classes(path)  # refuses what is not understood, in its own words
     return "\n".join(lines) + "\n", False
 

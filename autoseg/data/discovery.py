@@ -30,6 +30,9 @@ _OTHER_FORMS = {
 }
 _COCO = "draw masks from its outlines, such as with pycocotools' annToMask"
 
+_UNREAD = (".heic", ".heif", ".avif", ".jp2", ".j2k", ".dng", ".ppm", ".pgm", ".dcm")
+_OBJECTS = 2  # masks of an image, from which they are taken for objects
+
 FEWEST = 8
 """Images that there must be at least: for training, for the hold-out and for validation."""
 
@@ -135,6 +138,13 @@ def _too_few(root: Path, pairs: Pairs) -> InputError:
     if images or masks:
         found += f", {images} images without, and {masks} masks without an image"
     expected = f"at least {FEWEST}"
+    if pairs.count and not (images or masks):
+        return InputError(found, where=root, expected=expected, cure="add images with their masks")
+    if masks > _OBJECTS * (images + pairs.count) > 0:
+        cure = "if each mask is of one object, unite those of an image to one mask"
+        return InputError(found, where=root, expected="one mask for an image", cure=cure)
+    if not (images or pairs.count) and (unread := _unread(root)):
+        return InputError(unread, where=root, expected="PNG, JPEG, TIFF, BMP, WebP or GIF", cure="store them as PNG")
     if (other := _other_form(root)) is not None and not masks and not pairs.count:
         found = f"{images} images have no masks" if images else "there is no image"
         found, cure = f"{found}; there are {other[0]}", other[1]
@@ -147,6 +157,12 @@ def _too_few(root: Path, pairs: Pairs) -> InputError:
         expected=expected,
         cure="put images into images/, and their masks into masks/ under the same names; or both into train/ and val/",
     )
+
+
+def _unread(root: Path) -> str:
+    """Return how many pictures there are in formats that are not read."""
+    found = [name for name in files_below(root, []) if Path(name).suffix.lower() in _UNREAD]
+    return f"{len(found)} pictures are in another format, such as {found[0]}" if found else ""
 
 
 def _other_form(root: Path) -> tuple[str, str] | None:

@@ -29,7 +29,7 @@ from autoseg.progress import bar
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS, _PAUSE, _TIMEOUT = 5, 2.0, 60.0  # connections without a byte in a row; seconds
-_PIECE = 1 << 18  # bytes
+_PIECE, _READ = 1 << 18, 1 << 22  # bytes that are received, and read, at a time
 _GOES_ON = "run the same command again, which continues"
 
 
@@ -214,8 +214,14 @@ def _unpack(archive: Path, root: Path) -> None:
 
 
 def _md5(path: Path) -> str:
+    found = hashlib.md5(usedforsecurity=False)
     with writing(path), open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        size = os.fstat(file.fileno()).st_size
+        with bar(f"checking {path.stem}", "B", unit_scale=True, unit_divisor=1000, total=size) as shown:
+            while piece := file.read(_READ):
+                found.update(piece)
+                shown.update(len(piece))
+    return found.hexdigest()
 
 
 def _wrong_sum(where: str | Path, found: str, archive: Archive, cure: str) -> InputError:

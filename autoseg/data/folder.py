@@ -151,10 +151,10 @@ def named_classes(lines: list[str]) -> list[tuple[str, tuple[int, int, int] | No
 def names_background(classes: str) -> bool:
     """Return whether the first class of a list is called a background.
 
-    >>> names_background("bg 0 0 0"), names_background("sky")
-    (True, False)
+    >>> names_background("bg 0 0 0"), names_background("name, r, g, b\\nbackground, 0, 0, 0"), names_background("sky")
+    (True, True, False)
     """
-    first = classes.lower().replace("name,r,g,b", "").lstrip().split("\n")[0]
+    first = next((line for line in classes.lower().splitlines() if line.strip() and not _is_heading(line)), "")
     return re.search(r"(^|[\W_])(background|bg|other|none|unlabell?ed|clutter)($|[\W_])", first) is not None
 
 
@@ -194,10 +194,14 @@ def _read_classes(lines: list[str]) -> tuple[list[ClassInfo], MaskValues, Encodi
     return classes, MaskValues(values={**values, VOID: VOID}), "index"
 
 
+def _is_heading(line: str) -> bool:
+    return _HEADING.issuperset(re.findall(r"\w+", line.lower()))
+
+
 def _class_lines(lines: list[str]) -> list[str]:
     """Return the lines of a class list without comments, without a heading, and without numbers in front."""
     lines = [line for line in lines if not line.startswith("#") or re.match(rf"{_HEX}\W", line)]
-    if lines and _HEADING.issuperset(re.findall(r"\w+", lines[0].lower())):
+    if lines and _is_heading(lines[0]):
         lines = lines[1:]
     numbered = [re.fullmatch(r"(\d+)\s*[\s,;:=]\s*([^\d\s].*)", line) for line in lines]
     if not all(numbered):

@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
@@ -21,18 +22,26 @@ from autoseg.data.source import files_below, read_lines
 from autoseg.errors import InputError, Problem
 
 _OF_MASKS = r"masks?|labels?|labelled|annot|annots?|annotations?|gt|ground[_ -]?truth|segmentations?|seg|trimaps?"
-_OF_MASKS += r"|segmentationclass(?:aug|raw)?|labelcol|indexlabel|targets?|semantic|gtfine|gtcoarse"
+_OF_MASKS += r"|segmentationclass(?:aug|raw|png)?|labelcol|indexlabel|targets?|semantic|gtfine|gtcoarse"
+_OF_MASKS += r"|manual\d?|ann[_-]?dir|stuffthingmaps|pixelmaps"
 _OF_IMAGES = r"images?|imgs?|jpegimages|photos?|pictures?|inputs?|rgb|sat|raw|original|leftimg8bit"
 _MASK_FOLDER = re.compile(
     rf"^(?:{_OF_MASKS})$|[_\- .](?:{_OF_MASKS})$|^(?:{_OF_MASKS})[_\- .]|(?<=[a-z])(?:annot|masks?|labels?)$"
 )
 # Pictures of what is no class; they are masks, and taken for want of others alone.
 _LESS = re.compile(
-    r"instances?|panoptic|depths?|superpixels?|edges?|contours?|overlays?|segmentationobject|colou?r(?:s|ed|maps?)?"
+    r"instances?|panoptic|depths?|superpixels?|edges?|contours?|overlays?|segmentationobject(?:png)?"
+    r"|colou?r(?:s|ed|maps?)?|rgb|human|noboundary|(?:segmentation(?:class|object))?visuali[sz]ations?"
 )
-_NO_IMAGES = re.compile(r"instances?|panoptic|superpixels?|overlays?|segmentationobject")
+_NO_IMAGES = re.compile(
+    r"instances?|panoptic|superpixels?|overlays?|segmentationobject(?:png)?"
+    r"|(?:segmentation(?:class|object))?visuali[sz]ations?"
+)
+_MANUAL = re.compile(r"manual\d?$")
+_VIEW = re.compile(r"masks?|fov|roi")  # beside manual segmentations, as of retinas: where the camera sees
 _MASK_FILE = re.compile(
-    r"[_\-. ](?:masks?|labels?|l|gt|seg|segmentation|p|matte|annotation|labelids|m)$"
+    r"[_\-. ](?:masks?(?:[_\-. ]?\d)?|labels?|l|gt|seg|segmentation|p|matte|annotation|anno|lbl|lab|labelids|m"
+    r"|manual\d?|\d(?:st|nd)(?:ho|[_\-. ]manual))$"
     r"|^(?:masks?|labels?|gt|seg|segmentation|annotation)[_\-. ]+(?=.)"
 )
 _IMAGE_FILE = re.compile(
@@ -43,9 +52,11 @@ _BETWEEN = re.compile(r"[_\-. ]+")
 _SPLITS = {
     **dict.fromkeys(("train", "training", "trn", "tr"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
-    **dict.fromkeys(("test", "testing", "tst", "eval"), "test"),
+    **dict.fromkeys(("test", "testing", "tst", "te", "eval"), "test"),
 }
-_SPLIT_WORDS = {"train", "training", "val", "valid", "validation", "test", "testing"}  # within a folder's name
+_WITHIN = {"train", "training", "tr", "val", "valid", "validation", "test", "testing", "te"}  # a folder's name
+_SPLIT_WORD = re.compile(r"(train|val|valid|test)(?:\d{4}|(?:data)?set|data|crops?|im(?:age|g)s?)")  # such as train2017
+_FORMATS = ("png", "tif", "tiff", "bmp", "jpg", "jpeg")  # names of folders, the first liked best
 _PLACES_OF_LISTS = ("", "ImageSets/Segmentation", "splits", "lists", "split")
 _LOOKS = 3  # files of a folder that are looked at to tell what it holds
 _FEW_COLOURS = 64
@@ -74,14 +85,18 @@ def find_pairs(root: Path) -> Pairs:
     folders: dict[str, list[str]] = defaultdict(list)
     for name in names:
         folders[str(Path(name).parent)].append(name)
+    for folder, why in [*_in_another_format(folders), *_fields_of_view(folders)]:
+        cure = "it is left out"
+        found.problems += [Problem(str(root / name), why, cure, "warning") for name in folders.pop(folder)]
     images: dict[tuple[str, ...], list[str]] = defaultdict(list)
     masks: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for folder, files in folders.items():
         whole = _is_mask_folder(root, folder, files, alone=len(folders) == 1)
         partners = Counter(map(_canonical, files))
+        beside = set() if whole else _masks_beside(root, files)
         for name in files:
             of_mask = _MASK_FILE.search(Path(name).stem.lower())
-            is_mask = whole or bool(of_mask and partners[_canonical(name)] > 1)
+            is_mask = whole or name in beside or bool(of_mask and partners[_canonical(name)] > 1)
             (masks if is_mask else images)[_key(folder)].append(name)
     lonely: list[str] = []
     for key, here in images.items():
@@ -91,12 +106,52 @@ def find_pairs(root: Path) -> Pairs:
     rest = [name for left in masks.values() for name in left]
     # Folders whose names do not fit together, such as 701_StillsRaw and LabeledApproved; then files whose names do not.
     for naming in (_named, _bare):
-        lonely, rest = _pair(found, naming(lonely), naming(rest))
+        paired_images = [image for pairs in found.by_split.values() for image, _ in pairs]
+        seen = {_scene(image, text) for image, text in naming(paired_images).items()}
+        texts = naming(lonely)
+        others = [image for image in lonely if _scene(image, texts[image]) in seen]
+        for image in others:
+            del texts[image]
+        unmatched, rest = _pair(found, texts, naming(rest))
+        lonely = [*unmatched, *others]
     paired = {name: mask for pairs in found.by_split.values() for image, mask in pairs for name in _names(image, mask)}
     found.problems += [_alone(root, name, "image", "mask") for name in lonely]
     found.problems += [_left_over(root, name, paired.get(_canonical(name))) for name in rest]
     _apply_lists(root, found)
     return found
+
+
+def _in_another_format(folders: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
+    """Yield the folders that a folder of another format repeats whole: tif/images, tif/masks beside png/images, ..."""
+    trees: dict[tuple[str, ...], dict[str, dict[tuple[str, ...], set[str]]]] = defaultdict(lambda: defaultdict(dict))
+    for folder, files in folders.items():
+        parts = Path(folder).parts
+        place = next((k for k, part in enumerate(parts) if part.lower() in _FORMATS), None)
+        if place is not None:
+            trees[parts[:place]][parts[place]][parts[place + 1 :]] = {Path(name).stem for name in files}
+    for top, tree in trees.items():
+        first, *others = sorted(tree, key=lambda form: _FORMATS.index(form.lower()))
+        for form in others:
+            # Images in jpg/ and their masks in png/ repeat nothing.
+            if len(tree[form]) > 1 and all(files <= tree[first].get(rest, set()) for rest, files in tree[form].items()):
+                yield from ((os.path.join(*top, form, *rest), f"the same lies in {first}/") for rest in tree[form])
+
+
+def _fields_of_view(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the folders of masks that say where a camera sees, which lie beside manual segmentations alone."""
+    last = {folder: Path(folder).name.lower() for folder in folders}
+    if any(_MANUAL.search(name) for name in last.values()):
+        for folder, name in last.items():
+            if _VIEW.fullmatch(name):
+                yield folder, "the mask is a field of view, as there are manual segmentations"
+
+
+def _masks_beside(root: Path, files: list[str]) -> set[str]:
+    """Return the masks among files of a folder that have the name of a JPEG image each: a.png beside a.jpg."""
+    photos = {_canonical(name) for name in files if Path(name).suffix.lower() in (".jpg", ".jpeg")}
+    others = [name for name in files if Path(name).suffix.lower() not in (".jpg", ".jpeg")]
+    others = [name for name in others if _canonical(name) in photos]
+    return set(others) if all(_looks_like_mask(root / name) for name in others[:_LOOKS]) else set()
 
 
 def _is_mask_folder(root: Path, folder: str, files: list[str], alone: bool) -> bool:
@@ -115,7 +170,7 @@ def _looks_like_mask(path: Path) -> bool:
     """Whether a file is stored without loss and has few colours."""
     try:
         with Image.open(path) as image:
-            if image.format in ("JPEG", "WEBP"):
+            if image.format in ("JPEG", "WEBP") or image.mode == "F":  # photographs, and heights
                 return False
             return image.mode in ("P", "1") or image.convert("RGB").getcolors(_FEW_COLOURS) is not None
     except Exception:  # whatever is wrong with it is said when it is read
@@ -176,11 +231,22 @@ def _split_of(name: str) -> str:
 
     >>> _split_of("data/val/a.png"), _split_of("ISIC-2017_Training_Data/a.png"), _split_of("a.png")
     ('val', 'train', 'all')
+    >>> _split_of("train2017/a.png"), _split_of("DUTS-TE/a.png")
+    ('train', 'test')
     """
-    key = _key(str(Path(name).parent))
-    words = {word for part in key for word in _BETWEEN.split(part)} & _SPLIT_WORDS
-    among = {_SPLITS[word] for word in words}
+    return _split_of_folder(str(Path(name).parent))
+
+
+@cache
+def _split_of_folder(folder: str) -> str:
+    key = [_SPLIT_WORD.sub(r"\1", part) for part in _key(folder)]
+    among = {_SPLITS[word] for part in key for word in _BETWEEN.split(part) if word in _WITHIN}
     return next((_SPLITS[part] for part in reversed(key) if part in _SPLITS), among.pop() if len(among) == 1 else "all")
+
+
+def _scene(image: str, text: str) -> tuple[Path, str, str]:
+    """Return what pictures of one scene in folders side by side, such as RGB and IRRG, have alike."""
+    return Path(image).parent.parent, _split_of(image), text
 
 
 def _alone(root: Path, name: str, what: str, other: str) -> Problem:
@@ -209,8 +275,11 @@ def _pair(found: Pairs, images: Mapping[str, str], masks: Mapping[str, str]) -> 
         alike[text].append(mask)
     wanted: dict[str, dict[str, tuple[int, bool, int]]] = defaultdict(dict)
     for image, text in images.items():
-        if text in alike:
-            likeness = {mask: _likeness(image, mask) for mask in sorted(alike[text])}
+        # The masks of train are never those of test, whatever their names are.
+        splits = {"all", _split_of(image)}
+        near = [mask for mask in sorted(alike.get(text, ())) if _split_of(mask) in splits or splits == {"all"}]
+        if near:
+            likeness = {mask: _likeness(image, mask) for mask in near}
             mask = max(likeness, key=likeness.__getitem__)
             wanted[mask][image] = likeness[mask]
     used: dict[str, str] = {}

@@ -24,7 +24,10 @@ _GREYS = 8  # values between black and white, from which they are smoothed edges
 _FEW = 0.2  # share of masks that may have fewer such values
 
 _RARE = 0.05  # share of masks, up to which a value far from all others is a mistake and no class
-_WHITE = 0xFFFFFF
+_FEW_GREYS, _FAR = 4, 1.5  # more values than these, and white this many gaps from the last of them: it is void
+_BACKGROUND = "; 0 is taken for the background, unless a classes.txt says otherwise"
+_BLACK = "; black is taken for the background, unless a classes.txt says otherwise"
+_WHITE, _WHITE_16 = 0xFFFFFF, 0xFFFF
 _BORDER = 0xE0E0C0  # the colour of void in VOC's palette
 
 MOST_VALUES = 200
@@ -82,8 +85,9 @@ def meaning(paths: Sequence[Path], threads: int = 1) -> Meaning:
         what = f"{coloured} masks hold colours, and {other} class numbers"
         raise InputError(what, where=where, cure="store all in one way")
     if coloured > few:
-        colours = {code for one in seen if one.kind in ("colours", "black-and-white") for code in one.found}
-        return _of_colours(sorted(code if code != VOID else _WHITE for code in colours), where)
+        colours = {code for one in seen if one.kind == "colours" for code in one.found}
+        greys = {code for one in seen if one.kind == "black-and-white" for code in one.found}
+        return _of_colours(sorted(colours | {_WHITE if code == VOID else code for code in greys}), where)
     numbers = [one for one in seen if one.kind in ("values", "black-and-white")]
     found = Counter(value & VOID if value == _WHITE else value for one in numbers for value in one.found)
     return _of_values(found, len(numbers), where)
@@ -103,6 +107,9 @@ def _of_values(counts: Counter[int], number: int, where: Path) -> Meaning:
         cure = f"make class masks of them, one byte a pixel, with {VOID} where nothing is counted"
         what = f"masks hold values from {values[0]} to {values[-1]}"
         raise InputError(what, where=where, expected=f"class numbers, 0 to {VOID}", cure=cure)
+    if values in ([0, _WHITE_16], [_WHITE_16]):
+        what = f"masks are black and white with 16 bits a pixel, 0 and {_WHITE_16}"
+        raise InputError(what, where=where, cure="store them with 8 bits, as 0 and 255")
     if values[-1] > VOID:
         raise InputError(
             f"masks hold values up to {values[-1]}",
@@ -118,8 +125,20 @@ def _of_values(counts: Counter[int], number: int, where: Path) -> Meaning:
     if _compact(usual):
         lines = _names(usual)
         said = f"masks hold the values {_shown(usual)}" + (f", and {VOID} as void" if VOID in values else "")
-        return Meaning("\n".join(lines) + "\n", said)
-    return _of_colours([value * 0x10101 for value in values], where)
+        return Meaning("\n".join(lines) + "\n", said + _BACKGROUND * (usual[0] == 0))
+    return _of_greys(values)
+
+
+def _of_greys(values: Sequence[int]) -> Meaning:
+    """Return the meaning of values with gaps: greys, or some of many class numbers."""
+    names = {value: f"colour-{value * 0x10101:06x}" if value else "background" for value in values}
+    void = ""
+    if values[-1] == VOID and len(values) > _FEW_GREYS and VOID - values[-2] > _FAR * np.diff(values[:-1]).max():
+        names[VOID], void = "void", f", and {VOID} as void"
+    shown = _shown(values) if len(values) <= _FEW_GREYS else f"{len(values) - bool(void)} values with gaps between"
+    said = f"masks hold {shown}, each taken for a class{void}"
+    text = "".join(f"{name} #{value * 0x10101:06x}\n" for value, name in names.items())
+    return Meaning(text, said + _BACKGROUND * (values[0] == 0))
 
 
 def _compact(values: Sequence[int]) -> bool:
@@ -143,17 +162,18 @@ def _of_colours(colours: list[int], where: Path) -> Meaning:
             "lines such as 'car 64 0 128'",
         )
     names = {code: "background" if code == 0 else f"colour-{code:06x}" for code in colours}
-    said = f"masks have {len(colours)} colours, each taken for a class"
+    said = f"masks have {len(colours)} colours, each taken for a class{_BLACK * (0 in names)}"
     greys = [code & VOID for code in colours if code != _WHITE]
     if all(code == (code & VOID) * 0x10101 for code in colours) and _compact(greys):
         names = {value * 0x10101: name for value, name in enumerate(_names(greys)) if value in greys}
-        said = f"masks hold the values {_shown(greys)} in three channels"
+        said = f"masks hold the values {_shown(greys)} in three channels{_BACKGROUND * (greys[0] == 0)}"
         if _WHITE in colours:
             names[_WHITE] = "void"
             said += f", and {VOID} as void"
     elif _BORDER in names and len(names) > 2:
         names[_BORDER] = "void"
-        said = f"masks have {len(colours) - 1} colours, each taken for a class, and #{_BORDER:06x}, VOC's void"
+        said = f"masks have {len(colours) - 1} colours, each taken for a class{_BLACK * (0 in names)}; "
+        said += f"#{_BORDER:06x} is VOC's void"
     return Meaning("".join(f"{name} #{code:06x}\n" for code, name in names.items()), said)
 
 

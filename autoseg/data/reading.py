@@ -286,7 +286,7 @@ def _from_colors(rgb: Array, table: tuple[NDArray[np.int32], Array]) -> Array:
         strange, counts = np.unique(code[wrong], return_counts=True)
         common = strange[np.argmax(counts)]
         raise Unreadable(
-            f"{wrong.sum()} pixels have {len(strange)} colours that no class has, most often #{common:06x}",
+            f"{wrong.sum()} pixels have colours that no class has ({len(strange)} in all, most often #{common:06x})",
             "add the colour to the class list (as `void` if it counts nowhere), and store masks as PNG, never JPEG",
         )
     return classes[place]

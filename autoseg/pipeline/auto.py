@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from autoseg.data.check import check, survey
 from autoseg.data.discovery import Discovered, discover
 from autoseg.data.kinds import kind_of
 from autoseg.data.source import Source
-from autoseg.errors import InputError, Problem, refuse, summary, warnings
+from autoseg.errors import InputError, Problem, errors, refuse, summary, warnings
 from autoseg.files import atomic, read_settings
 from autoseg.metrics import formula
 from autoseg.metrics.conventions import Conventions
@@ -42,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 CONFIG = Path("auto.yaml")
 PROBE = Path("auto/probe.json")
+_PROBLEMS = Path("auto/problems.txt")  # each in a line
 _PROBED = Path("auto/probe")  # a few images, prepared to be measured with
 
 METRIC = "mIoU"  # if none is given
@@ -69,6 +71,7 @@ class Wishes:
     weights: str | None = None
     device: str = "auto"
     jobs: int | None = None
+    plugins: Sequence[str] = ()
 
 
 def metrics_of(text: str) -> list[str]:
@@ -83,8 +86,11 @@ def metrics_of(text: str) -> list[str]:
     return names
 
 
-def write_config(wishes: Wishes, began: float) -> None:
-    """Find, check, measure and plan, and write `auto.yaml` into this folder; `began`: when the hours began."""
+def write_config(wishes: Wishes, began: float) -> float:
+    """Find, check, measure and plan, and write `auto.yaml` into this folder; return the seconds that it takes.
+
+    `began`: when the hours began.
+    """
     if wishes.network is not None:
         check_network(wishes.network)
     if wishes.weights not in (None, "none", "imagenet") and not os.path.isfile(wishes.weights):
@@ -99,7 +105,7 @@ def write_config(wishes: Wishes, began: float) -> None:
     checked = time.monotonic() - looked
     chosen = _choices(wishes, found, source)
     crops = _crops(source, chosen.device)
-    logger.info("measuring a few steps of %s on %s, for half a minute or so.", chosen.network, chosen.device)
+    logger.info("measuring a few steps of %s on %s.", chosen.network, chosen.device)
 
     def seconds_left() -> float:
         return 3600 * wishes.hours - (time.monotonic() - began)
@@ -123,6 +129,7 @@ def write_config(wishes: Wishes, began: float) -> None:
         file.write(config_text(chosen, size, (left / 60, study.seconds(size) / 60)))
     load_pipeline(read_settings(part), str(CONFIG))
     os.replace(part, CONFIG)
+    return study.seconds(size)
 
 
 def unlike(pipeline: Pipeline, wishes: Wishes) -> list[str]:
@@ -167,11 +174,16 @@ def _checked(wishes: Wishes, found: Discovered) -> Source:
     if not found.listed:
         source = replace(source, cure_of_values=lambda strange: _GIVE_LIST)
     problems = [_left_out(problem) for problem in (*found.problems, *check(source, cores()))]
-    refuse(wishes.root, problems)
+    _PROBLEMS.unlink(missing_ok=True)
+    if problems:
+        with atomic(_PROBLEMS) as file:
+            file.write("".join(f"{problem}\n" for problem in (*errors(problems), *warnings(problems))))
+    listed = str(_PROBLEMS.absolute())
+    refuse(wishes.root, problems, listed)
     for said in found.said:
         logger.info("%s.", said)
     if remarks := warnings(problems):
-        logger.info("%d remark%s:\n%s", len(remarks), "s" * (len(remarks) > 1), summary(remarks))
+        logger.info("%d remark%s:\n%s", len(remarks), "s" * (len(remarks) > 1), summary(remarks, listed))
     return source
 
 
@@ -216,6 +228,7 @@ def _choices(wishes: Wishes, found: Discovered, source: Source) -> Choices:
         },
         seeds=SEEDS,
         places=wishes.jobs or places(device),
+        plugins=wishes.plugins,
     )
 
 
@@ -241,6 +254,7 @@ def _fetched(network: str) -> str | None:
         socket.create_connection(_HUB, timeout=3).close()
     except OSError:
         return None
+    logger.info("fetching the ImageNet weights of %s, which may take some minutes.", network)
     command = [sys.executable, "-m", "autoseg", "weights", network, "--out", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return str(path) if done.returncode == 0 else None

@@ -41,6 +41,7 @@ class Choices:
     training: Mapping[str, Any]
     seeds: Sequence[int]
     places: int
+    plugins: Sequence[str] = ()
 
     @property
     def published(self) -> dict[str, str]:
@@ -64,6 +65,7 @@ def config_text(chosen: Choices, size: Size, minutes: tuple[float, float]) -> st
         f"# Written by `autoseg auto` for {minutes[0]:.0f} minutes; by what was measured it takes {minutes[1]:.0f}.",
         "# It is yours to change: `autoseg auto` keeps it, and goes on with it. docs/config.md has every key.",
         f"name: {NAME}",
+        *([f"plugins: {flow(list(chosen.plugins))}"] if chosen.plugins else []),
         f"device: {chosen.device}",
         "threads: 1  # CPU threads of a training; as many trainings run at once as there are cores, or --jobs",
         f"loaders: {0 if chosen.device == 'cpu' else 2}",

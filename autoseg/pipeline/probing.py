@@ -17,6 +17,7 @@ from autoseg.data.prepare import prepare
 from autoseg.data.source import Source
 from autoseg.data.split import make_split
 from autoseg.errors import InputError
+from autoseg.progress import bar
 from autoseg.training.measures import Asked, Measured
 
 IMAGES = 48
@@ -45,13 +46,21 @@ def measure(asked: Asked, place: Path, at_once: int) -> Measured:
     outs = [place / f"measured-{number}.json" for number in range(min(at_once, _MOST_AT_ONCE))]
     command = [sys.executable, "-m", "autoseg.training.probe", str(place / "asked.json")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen([*command, str(out)], stderr=subprocess.PIPE, text=True, env=environment) for out in outs
-    ]
-    said = [process.communicate()[1] for process in started]
-    for process, words in zip(started, said, strict=True):
-        if process.returncode:
-            reason = words.strip().splitlines()[-1] if words.strip() else f"exit code {process.returncode}"
+    said = [out.with_suffix(".log") for out in outs]
+    started = []
+    for number, (out, log) in enumerate(zip(outs, said, strict=True)):
+        with open(log, "w") as file:
+            lines = subprocess.PIPE if number == 0 else subprocess.DEVNULL
+            started.append(
+                subprocess.Popen([*command, str(out)], stdout=lines, stderr=file, text=True, env=environment)
+            )
+    with bar("measuring", "step", total=asked.all_steps) as shown:
+        for _ in started[0].stdout or ():
+            shown.update()
+    for process, log in zip(started, said, strict=True):
+        if process.wait():
+            words = log.read_text(errors="replace").strip()
+            reason = words.splitlines()[-1] if words else f"exit code {process.returncode}"
             own = f"{InputError.__module__}.{InputError.__qualname__}: "
             if reason.startswith(own):
                 raise InputError(reason.removeprefix(own).removesuffix("."))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,16 +15,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoseg.errors import InputError
+from autoseg.errors import MOST_LINES, InputError
 from autoseg.pipeline import project, resume
 from autoseg.pipeline.config import Pipeline
 from autoseg.pipeline.layout import Layout
 
 LOG = Path("snakemake.log")
+SCORED = "scored"
 _EVERY = 1.0  # seconds between two looks at the results
 _LINES = 60.0  # seconds between two lines of a log
 _TRUSTED = 20.0  # seconds of work after which the time that is left follows the work, not the plan
 _LAST_LINES = 6
+_OURS = "autoseg: "  # begins what the project's own rules say
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,10 @@ class Work:
 
 
 def work(pipeline: Pipeline, seconds: Mapping[str, float]) -> list[Work]:
-    """Return all work of a pipeline; `seconds`: of a `step` of training, a job's `start`, an `image` scored."""
+    """Return all work of a pipeline.
+
+    `seconds`: of a `step` of training (that of a loss by its name), a job's `start`, an `image` scored.
+    """
     layout = Layout.named(pipeline.name)
     step, start = seconds.get("step", 0.1), seconds.get("start", 5.0)
     found = []
@@ -54,11 +60,13 @@ def work(pipeline: Pipeline, seconds: Mapping[str, float]) -> list[Work]:
         search, training = pipeline.search(name), pipeline.proxy_training(name)
         trials = search.total_steps * search.settings.trials_per_step
         count, place = trials + search.most_rescored, Path(layout.search(name))
-        each = step * training.iterations * (trials + search.rescored_trainings) / count
+        alike = (f"{kind}:{search.metric}" for kind in ("published", "naive"))  # losses of such steps
+        of_step = next((seconds[loss] for loss in alike if loss in seconds), step)
+        each = of_step * training.iterations * (trials + search.rescored_trainings) / count
         end = Path(layout.surrogate(name))
         found.append(Work(f"search for {search.metric}", count, place, "trial-*.json", each, end))
     for name, tuning in pipeline.tunings.items():
-        each = step * pipeline.tuning_training(name).iterations
+        each = seconds.get(tuning.loss, step) * pipeline.tuning_training(name).iterations
         found.append(Work(f"tuning of {tuning.loss}", tuning.trials, Path(layout.tuning(name)), "trial-*.json", each))
     runs = pipeline.runs.values()
     if runs:
@@ -69,7 +77,7 @@ def work(pipeline: Pipeline, seconds: Mapping[str, float]) -> list[Work]:
                 "trainings for the table", len({run.trained for run in runs}), place, "run.json", step * longest + start
             )
         )
-        found.append(Work("scored", len(runs), place, "scores.json", start))
+        found.append(Work(SCORED, len(runs), place, "scores.json", start))
     return found
 
 
@@ -120,7 +128,8 @@ def _watch(process: subprocess.Popen[bytes], parts: list[Work], places: int) -> 
             last = now
             counts = [(part, part.done()) for part in parts]
             done = sum(number * part.seconds for part, number in counts) / places
-            line = _line(counts, done, total, left(total - done, now - began, done - before))
+            columns = shutil.get_terminal_size().columns - 1 if terminal else None
+            line = _line(counts, done, total, left(total - done, now - began, done - before), columns)
             print(f"\r\033[K{line}" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
         if over:
             if terminal:
@@ -137,10 +146,19 @@ def left(planned: float, spent: float, done: float) -> float:
     return planned * spent / done if spent > _TRUSTED and done > _TRUSTED / 2 else planned
 
 
-def _line(counts: Sequence[tuple[Work, int]], done: float, total: float, seconds: float) -> str:
-    shown = ", ".join(f"{part.what} {number}/{part.count}" for part, number in counts)
+def _line(
+    counts: Sequence[tuple[Work, int]], done: float, total: float, seconds: float, columns: int | None = None
+) -> str:
+    """Return the line of progress; where it is too long for a terminal, only with what has begun and is not done."""
     share = 100 * min(done / total, 1) if total else 100
-    return f"{share:3.0f} %, {_minutes(seconds)} left: {shown}"
+    begun = [(part, number) for part, number in counts if 0 < number < part.count]
+    line = ""
+    for parts in (counts, begun, begun[:1]):
+        shown = ", ".join(f"{part.what} {number}/{part.count}" for part, number in parts)
+        line = f"{share:3.0f} %, {_minutes(seconds)} left{': ' if shown else ''}{shown}"
+        if columns is None or len(line) <= columns:
+            break
+    return line[:columns]
 
 
 def _minutes(seconds: float) -> str:
@@ -163,7 +181,11 @@ def _reason(begins: int) -> str:
         said = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
         if said:
             return f"a job failed ({path}):\n" + "\n".join(said[-_LAST_LINES:])
-    return "Snakemake failed:\n" + "\n".join(line for line in text.splitlines() if line.strip())[-800:]
+    lines = [line for line in text.splitlines() if line.strip()]
+    ours = max((k for k, line in enumerate(lines) if line.startswith(_OURS)), default=0)
+    if lines and lines[ours].startswith(_OURS) and len(lines) - ours <= MOST_LINES:
+        return "\n".join(lines[ours:]).removeprefix(_OURS)  # the check before the first job
+    return "\n".join(["Snakemake failed:", *lines[-_LAST_LINES:]])
 
 
 def _logs(text: str) -> Iterator[Path]:

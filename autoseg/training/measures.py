@@ -9,6 +9,9 @@ from pydantic import Field, FiniteFloat
 from autoseg.files import Document
 from autoseg.training.settings import Task
 
+UNMEASURED = 2
+"""Steps with each loss before those that are measured: the first ones compile and allocate."""
+
 
 class Asked(Document):
     """What to measure: a few steps of a task with each loss and, if wanted, a range test of learning rates."""
@@ -19,6 +22,11 @@ class Asked(Document):
     losses: list[str] = Field(min_length=1)
     steps: int = Field(default=4, ge=1, description="measured steps with each loss")
     range_steps: int = Field(default=0, ge=0, description="steps of the range test; 0: none")
+
+    @property
+    def all_steps(self) -> int:
+        """How many steps are trained in all, if the range test does not end early."""
+        return len(self.losses) * (self.steps + UNMEASURED) + self.range_steps
 
 
 class Measured(Document):

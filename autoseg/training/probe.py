@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 
 import psutil
 import torch
@@ -18,8 +20,9 @@ import torch
 from autoseg.losses.batch import Loss
 from autoseg.losses.build import build_loss
 from autoseg.losses.labels import Labels
+from autoseg.plugins import VARIABLE, load_plugin
 from autoseg.training.loop import train
-from autoseg.training.measures import Asked, Measured
+from autoseg.training.measures import UNMEASURED, Asked, Measured
 from autoseg.training.optimiser import make_optimiser
 from autoseg.training.rates import at_rate, rates
 from autoseg.training.trial import ProxyTask
@@ -31,10 +34,10 @@ _HOPELESS = 3.0  # times the lowest loss: larger steps make it only worse
 _SCORED = 8  # images
 
 
-def measure(asked: Asked) -> Measured:
+def measure(asked: Asked, step_done: Callable[[], None] = lambda: None) -> Measured:
     """Train a few steps of a task with each loss, and score a few images; nothing is written."""
     s = asked.task.training
-    few = s.model_copy(update={"iterations": asked.steps + 2, "checkpoint_every": 1, "warmup": 0})
+    few = s.model_copy(update={"iterations": asked.steps + UNMEASURED, "checkpoint_every": 1, "warmup": 0})
     proxy = ProxyTask(asked.task)
     proxy.use(few)
     initial = {name: value.clone() for name, value in proxy.initial.items()}
@@ -50,7 +53,7 @@ def measure(asked: Asked) -> Measured:
             lambda first: proxy.batches(proxy.cache.read, proxy.split.train, first),
             few,
             device=proxy.device,
-            logs=[lambda line: moments.append(time.perf_counter())],
+            logs=[lambda line: moments.append(time.perf_counter()), lambda line: step_done()],
         )
         step[name] = statistics.median(b - a for a, b in itertools.pairwise(moments[1:]))
     ids = proxy.split.hold_out[:_SCORED]
@@ -58,7 +61,7 @@ def measure(asked: Asked) -> Measured:
     began = time.perf_counter()
     proxy.score(ids=ids)
     image = (time.perf_counter() - began) / len(ids)
-    tried, losses = range_test(proxy, asked.range_steps) if asked.range_steps else ([], [])
+    tried, losses = range_test(proxy, asked.range_steps, step_done) if asked.range_steps else ([], [])
     return Measured(step=step, image=image, start=start, rates=tried, losses=losses)
 
 
@@ -73,7 +76,9 @@ def _loss(proxy: ProxyTask, name: str) -> Loss:
     return proxy.in_groups(loss)
 
 
-def range_test(proxy: ProxyTask, steps: int) -> tuple[list[float], list[float]]:
+def range_test(
+    proxy: ProxyTask, steps: int, step_done: Callable[[], None] = lambda: None
+) -> tuple[list[float], list[float]]:
     """Train with cross entropy while the learning rate grows from step to step; return the rates and the losses."""
     tried = rates(LOWEST, HIGHEST, steps)
     settings = at_rate(proxy.task.training, tried[0]).model_copy(update={"iterations": steps, "accumulate": 1})
@@ -94,13 +99,16 @@ def range_test(proxy: ProxyTask, steps: int) -> tuple[list[float], list[float]]:
         losses.append(found)
         value.backward()
         optimiser.step()
+        step_done()
     return tried[: len(losses)], losses
 
 
 def main(asked: str, out: str) -> None:
-    """Measure what a file asks, and write the answer to another."""
+    """Measure what a file asks, and write the answer to another; each step that is done is a line of output."""
     torch.set_num_threads(1)
-    measure(Asked.load(asked)).save(out)
+    for module in os.environ.get(VARIABLE, "").split():
+        load_plugin(module)
+    measure(Asked.load(asked), lambda: print(flush=True)).save(out)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ LAYOUTS = {
     "deep": ("data/imgs/train/{}.jpg", "data/annotations/train/{}.png"),
     "the image's ending kept": ("images/{}.jpg", "masks/{}.jpg.png"),
     "prefix": ("{}.jpg", "mask_{}.png"),
+    "mmsegmentation's below images": ("Images/img_dir/train/{}.jpg", "Images/ann_dir/train/{}.png"),
     "two prefixes": ("images/image_{}.jpg", "masks/mask-{}.png"),
     "commas": ("images/{}, a; b.jpg", "masks/{}, a; b.png"),
     "unknown words below a split": ("training/images/{}_tr.png", "training/1st_manual/{}_manual1.png"),
@@ -451,3 +452,141 @@ def test_a_remark_on_many_classes_is_not_a_screen_of_names(tmp_path, monkeypatch
     (remark,) = [problem.what for problem in check(source) if "no training pixel" in problem.what]
     assert len(remark) < 300
     assert remark.endswith("and 136 more")
+
+
+def set_of(root: Path, *layouts: tuple[str, list], count: int = COUNT) -> None:
+    """Write images (no values) and masks by the patterns of their names."""
+    for pattern, values in layouts:
+        for k in range(count):
+            path = root / pattern.format(f"{k:02d}")
+            mask(path, values) if values else image(path)
+
+
+def masks_of(source: Source) -> set[str]:
+    return {str(Path(sample.mask).parent) for sample in source.samples}
+
+
+def test_blue_is_a_colour_and_not_void(tmp_path, monkeypatch):
+    potsdam = [(255, 255, 255), (0, 0, 255), (0, 255, 255), (0, 255, 0), (255, 255, 0), (255, 0, 0)]
+    set_of(tmp_path / "set", ("images/{}.tif", []), ("labels/{}.tif", potsdam))
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert "colour-0000ff" in names(source)
+    assert not errors(check(source))
+
+
+BLACK_AND_WHITE = [0, 255]
+
+
+def test_manual_segmentations_are_taken_and_not_where_the_camera_sees(tmp_path, monkeypatch):
+    drive = tmp_path / "a/set/DRIVE"
+    for split in ("training", "test"):
+        set_of(drive, (f"{split}/images/{{}}_{split}.tif", []), (f"{split}/mask/{{}}_{split}_mask.gif", [0, 255]))
+    set_of(drive, ("training/1st_manual/{}_manual1.gif", [0, 1]), ("training/2nd_manual/{}_manual2.gif", [0, 1]))
+    one, source = found(tmp_path / "a/set", monkeypatch)
+    assert masks_of(source) == {"data/DRIVE/training/1st_manual"}
+    assert len(source.samples) == COUNT
+    assert f"{2 * COUNT} of: the mask is a field of view" in summary(one.problems)
+    set_of(tmp_path / "b/set", ("images/{}_dr.jpg", []), ("manual1/{}_dr.tif", [0, 255]), ("mask/{}_dr_mask.tif", [0]))
+    assert masks_of(found(tmp_path / "b/set", monkeypatch)[1]) == {"data/manual1"}
+
+
+def test_images_of_test_get_no_masks_of_train(tmp_path, monkeypatch):
+    kitti = (("training/image_2/{}.png", []), ("training/semantic/{}.png", [0, 1]), ("testing/image_2/{}.png", []))
+    set_of(tmp_path / "set", *kitti, ("training/semantic_rgb/{}.png", COLOURS))
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert masks_of(source) == {"data/training/semantic"}
+    assert f"{COUNT} of: the image has no mask" in summary(one.problems)
+
+
+def test_pictures_of_the_same_scenes_and_heights_are_not_paired_with_other_labels(tmp_path, monkeypatch):
+    rgb = (("2_RGB/top_{}_RGB.tif", []), ("5_Labels/top_{}_label.tif", COLOURS))
+    others = (("3_IRRG/top_{}_IRRG.tif", []), ("5_Labels_noBoundary/top_{}_label_noBoundary.tif", COLOURS))
+    set_of(tmp_path / "set", *rgb, *others)
+    for k in range(COUNT):
+        (tmp_path / "set/1_DSM").mkdir(exist_ok=True)
+        Image.fromarray(np.full((40, 50), 30.5, np.float32)).save(tmp_path / f"set/1_DSM/dsm_{k:02d}.tif")
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert masks_of(source) == {"data/5_Labels"}
+    assert len(source.samples) == COUNT
+
+
+def test_a_set_that_is_there_in_two_formats_is_read_once(tmp_path, monkeypatch):
+    for form in ("TIF", "PNG"):
+        set_of(tmp_path / "set", (f"{form}/Original/{{}}.png", []), (f"{form}/Ground Truth/{{}}.png", BLACK_AND_WHITE))
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert masks_of(source) == {"data/PNG/Ground Truth"}
+    assert f"{2 * COUNT} of: the same lies in PNG/" in summary(one.problems)
+    set_of(tmp_path / "b/set", ("jpg/{}.jpg", []), ("png/{}.png", BLACK_AND_WHITE))
+    assert masks_of(found(tmp_path / "b/set", monkeypatch)[1]) == {"data/png"}
+
+
+@pytest.mark.parametrize("name", ["{}.png", "{}_1stHO.png", "{}_anno.bmp", "{}_lbl.png", "{}_manual1.tif"])
+def test_masks_lie_beside_images_under_more_names(name, tmp_path, monkeypatch):
+    set_of(tmp_path / "set", ("{}.jpg", []), (name, BLACK_AND_WHITE))
+    assert len(found(tmp_path / "set", monkeypatch)[1].samples) == COUNT
+
+
+def test_drawings_for_people_are_neither_images_nor_masks(tmp_path, monkeypatch):
+    drawn = ("SegmentationClassVisualization/{}.jpg", [])
+    set_of(tmp_path / "a/set", ("JPEGImages/{}.jpg", []), ("SegmentationClassPNG/{}.png", [0, 1]), drawn)
+    assert masks_of(found(tmp_path / "a/set", monkeypatch)[1]) == {"data/SegmentationClassPNG"}
+    set_of(tmp_path / "b/set", ("img/{}.jpg", []), ("masks_machine/{}.png", [0, 1]), ("masks_human/{}.png", []))
+    assert masks_of(found(tmp_path / "b/set", monkeypatch)[1]) == {"data/masks_machine"}
+
+
+SPLITS = [("train2017", "val2017"), ("DUTS-TR", "DUTS-TE"), ("traincrop", "valcrop"), ("TrainDataset", "TestDataset")]
+
+
+@pytest.mark.parametrize(("train", "val"), SPLITS)
+def test_splits_are_parts_of_words_too(train, val, tmp_path, monkeypatch):
+    for folder in (train, val):
+        set_of(tmp_path / "set", (f"images/{folder}/{{}}.jpg", []), (f"masks/{folder}/{{}}.png", [0, 1]))
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert {(sample.split, Path(sample.image).parts[-2]) for sample in source.samples} == {
+        ("train", train),
+        ("val", val),
+    }
+
+
+def test_some_of_many_class_numbers_keep_their_void(tmp_path, monkeypatch):
+    set_of(tmp_path / "set", ("images/{}.jpg", []), ("masks/{}.png", [*range(0, 180, 18), 255]))
+    one, source = found(tmp_path / "set", monkeypatch)
+    assert len(source.classes) == 10
+    assert one.said[1].endswith("255 as void; 0 is taken for the background, unless a classes.txt says otherwise")
+    assert not errors(check(source))
+
+
+def test_the_lists_of_ade20k_and_coco_stuff_fit_their_masks(tmp_path, monkeypatch):
+    set_of(tmp_path / "a/set", ("images/{}.jpg", []), ("annotations/{}.png", [0, 1, 2]))
+    ade = "Idx\tRatio\tTrain\tVal\tStuff\tName\n1\t0.2\t9\t9\t1\twall\n2\t0.1\t9\t9\t1\tbuilding, edifice\n"
+    (tmp_path / "a/set/objectInfo150.txt").write_text(ade)
+    one, source = found(tmp_path / "a/set", monkeypatch)
+    assert names(source) == ["wall", "building"]
+    assert not one.has_background
+    set_of(tmp_path / "b/set", ("images/{}.jpg", []), ("pixelmaps/{}.png", [0, 1, 255]))
+    coco = ["unlabeled", "person", "bicycle", *(f"stuff-{k}" for k in range(3, 183))]
+    (tmp_path / "b/set/labels.txt").write_text("".join(f"{k}: {name}\n" for k, name in enumerate(coco)))
+    _, source = found(tmp_path / "b/set", monkeypatch)
+    assert names(source)[:2] == ["person", "bicycle"]
+
+
+def test_too_few_pairs_are_answered_by_what_is_there(tmp_path):
+    set_of(tmp_path / "few", ("images/{}.jpg", []), ("masks/{}.png", [0, 1]), count=7)
+    with pytest.raises(InputError, match=r"7 images with a mask .* add images with their masks"):
+        discover(tmp_path / "few", "auto")
+    set_of(tmp_path / "objects", ("{}/images/a.png", []), *((f"{{}}/masks/m{k}.png", [0, 255]) for k in range(4)))
+    with pytest.raises(InputError, match="unite those of an image"):
+        discover(tmp_path / "objects", "auto")
+    set_of(tmp_path / "phone", ("masks/{}.png", [0, 1]))
+    (tmp_path / "phone/a.heic").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"another format, such as a\.heic"):
+        discover(tmp_path / "phone", "auto")
+
+
+def test_strange_values_are_one_kind_however_many_a_mask_has(tmp_path, monkeypatch):
+    set_of(tmp_path / "set", ("images/{}.jpg", []), ("masks/{}.png", [0, 1]))
+    for k in range(6):
+        mask(tmp_path / f"set/masks/{k:02d}.png", [0, *range(40, 41 + k)])
+    (tmp_path / "set/classes.txt").write_text("a\nb\n")
+    _, source = found(tmp_path / "set", monkeypatch)
+    assert len(summary(errors(check(source))).splitlines()) == 1

@@ -275,6 +275,10 @@ def test_cityscapes_says_what_to_do_by_hand(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "leftImg8bit_trainvaltest.zip" in said
     assert f"`autoseg doctor cityscapes --root {tmp_path}`" in said
+    assert main(["fetch", "cityscapes"]) == 2
+    assert "`autoseg doctor cityscapes --root DIR`" in capsys.readouterr().err
+    assert main(["fetch", "pets"]) == 2
+    assert "--root: is not given" in capsys.readouterr().err
 
 
 def test_the_official_addresses_are_those_of_torchvision():
