@@ -30,11 +30,12 @@ class BlendedCurve:
         # Where D is small, rounding can make D^2 negative and s greater than 1; not at r = 0, where y - r is exact.
         self.delicate = any(row[5] < 2 * STEEP**2 + 1e-6 * abs(row[2] * row[4]) for row in self.rows)
         u0, b, v0, c2, d4 = ([row[k] for row in self.rows] for k in (0, 6, 7, 8, 9))
+        c = [x / 2 for x in c2]
         if self.lines:
             rise = [piece.c / piece.b for piece in curve.pieces]
             blended = [rise, [v - r * u for v, r, u in zip(v0, rise, u0, strict=True)]]
         else:
-            blended = [d4, b, c2]
+            blended = [d4, b, c]
         self.blended = [(torch.tensor(x[0], dtype=dtype), _growth(x)) for x in blended]
         self.u0, self.v0 = ((x[0], _growth(x)) for x in (u0, v0))
         # D^2 = least + 4a (y - r). Where little cancels, r is put into the constant, which saves a pass.
@@ -59,10 +60,10 @@ class BlendedCurve:
         return value.addcmul_(slope, y), slope
 
     def _curves(
-        self, y: Tensor, d4_s: Tensor, half_s: Tensor, c2s: Tensor, mask: Tensor, root: Tensor, inverse: Tensor
+        self, y: Tensor, d4_s: Tensor, shifted: Tensor, cs: Tensor, mask: Tensor, root: Tensor, inverse: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return g and g'. What is done in place takes two thirds of the time: there is less to keep in the cache."""
-        d4, b, c2 = self._blend((d4_s, half_s, c2s), y, mask)
+        d4, b, c = self._blend((d4_s, shifted, cs), y, mask)
         self._square(0, y, root)
         for k in self._reached(y, mask):
             root.lerp_(self._square(k + 1, y, inverse), mask)
@@ -70,13 +71,12 @@ class BlendedCurve:
             root.clamp_(min=STEEP**2)
         torch.pow(root, -0.5, out=inverse)  # 1 / D, as precise as `rsqrt` and `sqrt`, and two or three times as fast
         root.mul_(inverse).add_(b)  # D + b
-        torch.div(self._shifted(y, self.u0, -1.0, y, mask, half_s), root, out=half_s)
+        half_s = torch.div(self._shifted(y, self.u0, -1.0, y, mask, shifted), root, out=root)
         if self.delicate:
             half_s.clamp_(max=0.5)
-        torch.mul(half_s, d4, out=d4_s)
-        value = half_s.mul_(torch.add(d4_s, c2, out=root))
-        slope = d4_s.add_(c2, alpha=0.5).mul_(inverse)
-        return self._shifted(value, self.v0, 1.0, y, mask, value), slope
+        rise = torch.mul(half_s, d4, out=d4_s).add_(c)  # g' D
+        value = torch.add(rise, c, out=cs).mul_(half_s)
+        return self._shifted(value, self.v0, 1.0, y, mask, value), rise.mul_(inverse)
 
     def _reached(self, y: Tensor, mask: Tensor) -> Iterator[int]:
         """Yield the numbers of the growths; `mask` is then 1 where y has reached the piece after it, else 0."""

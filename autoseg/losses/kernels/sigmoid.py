@@ -80,7 +80,8 @@ class SigmoidKernel:
             value, slope = (s, None) if term == P else curves[term].value_and_slope(s, work)
             if self.has_void and slope is not None and curves[term].curve.start:
                 value.mul_(valid)
-            sums += [value.sum(1), torch.mul(value, of_1, out=work[1]).sum(1)]
+            sums.append(value.sum(1))
+            sums.append(torch.mul(value, of_1, out=work[1] if value is s else value).sum(1))
             if self.slopes:
                 work[0].copy_(rise) if slope is None else slope.mul_(rise)
         return sums
