@@ -130,7 +130,7 @@ def _bytes_of(floats: Tensor) -> Tensor:
     known = floats.dtype in (torch.float16, torch.float32, torch.float64)
     array = (floats if known else floats.float()).detach().numpy()
     ones = array == 1
-    if (ones | (array == 0)).all():  # most are masks, and comparing takes a third of the time of converting
+    if (ones | (array == 0)).all():  # most are masks, and comparing takes less time than converting
         return torch.from_numpy(ones.view(np.uint8))
     small = np.empty(array.shape, np.uint8)
     with np.errstate(invalid="ignore"):  # what is no byte becomes another number, and is found below

@@ -129,7 +129,7 @@ class Folder:
 
     def check_start(self, link: Link) -> None:
         """Refuse to train a step if the network that it starts from is not there."""
-        if link.start is not None and (not link.start.exists() or checksum(link.start) != link.weights):
+        if link.start is not None and not _is_there(link.start, link.weights):
             raise InputError(
                 "the network that this step starts from is missing or not as it was",
                 where=link.start,
@@ -143,8 +143,7 @@ class Folder:
         """
         step, best = scored.proposals.step, scored.best
         assert isinstance(step, int)
-        path = self.weights_path(step, best.number)
-        if path.exists() and checksum(path) == best.weights:
+        if _is_there(self.weights_path(step, best.number), best.weights):
             return False
         try:
             after = self.scored(step + 1)
@@ -278,6 +277,11 @@ class Folder:
                 logger.info("%s is used again: it was set aside as %s", path, aside.name)
                 return True
         return False
+
+
+def _is_there(path: Path, weights: str | None) -> bool:
+    """Whether a file of weights is there, with this checksum."""
+    return path.exists() and checksum(path) == weights
 
 
 def _aside(path: Path, score: TrialScore) -> Path:
